@@ -1,0 +1,69 @@
+# Two commands: `make reproduce` re-makes the papers' tables, `make test` checks the code.
+# Both set themselves up; Python 3.11 or newer, pip, git and make are all they need.
+
+NOTEBOOKS ?= agpo_table1_main_results
+PROFILE ?= tiny
+
+SHELL := bash
+.SHELLFLAGS := -o pipefail -ec
+PYTHON := .venv/bin/python
+
+# One thread a process: faster for the tiny models, and the same rounding on any number of cores.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup reproduce test test-slow lab tiny-models small-model bench lock clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:/ { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.installed  ## Create .venv and install the pinned dependencies, once
+
+.venv/.installed: requirements/cpu.txt pyproject.toml
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	|| { echo "python3 is older than 3.11: put a newer one first on PATH." >&2; exit 1; }
+	python3 -m venv .venv
+	$(PYTHON) -m pip install -r requirements/cpu.txt
+	$(PYTHON) -m pip install --no-deps -e .
+	touch $@
+
+.venv/.installed-small: .venv/.installed requirements/small.txt
+	$(PYTHON) -m pip install -r requirements/small.txt
+	touch $@
+
+reproduce: setup  ## Execute NOTEBOOKS with PROFILE and print the measured table
+	$(PYTHON) -m agpo_core.experiments.reproduce --profile $(PROFILE) $(NOTEBOOKS)
+
+test: setup  ## Run the tests, less the slow ones, and hold the notebooks to their outputs
+	$(PYTHON) -m pytest -q -m "not slow" tests
+	$(PYTHON) -m pytest -q --nbval --nbval-current-env notebooks
+
+test-slow: setup  ## Run the slow tests
+	$(PYTHON) -m pytest -q -m slow tests
+
+lab: setup  ## Open the notebooks in JupyterLab
+	$(PYTHON) -m jupyterlab notebooks
+
+tiny-models: setup  ## Re-make the tiny models that the package ships
+	$(PYTHON) -m agpo_core.training.tiny_models
+
+small-model: .venv/.installed-small  ## Get the small model and its tasks (needs a C compiler)
+	$(PYTHON) -m agpo_core.training.small_model
+
+bench: setup  ## Time what bench/ measures
+	for script in bench/*.py; do $(PYTHON) "$$script"; done
+
+# A CPU lock leaves the CUDA wheels out: a CUDA build of torch asks for them itself.
+NO_CUDA := grep -vE '^(cuda|nvidia|triton)'
+OPTIONS := --no-annotate --python-version 3.11
+compile = .venv/bin/uv pip compile --quiet $(OPTIONS) $(1) pyproject.toml \
+	--custom-compile-command "make lock  (uv pip compile $(OPTIONS) $(1) pyproject.toml)"
+
+lock: setup  ## Resolve requirements/ anew from pyproject.toml
+	$(call compile,--universal --extra dev) | $(NO_CUDA) > requirements/cpu.txt
+	$(call compile,--universal --extra small --constraint requirements/cpu.txt) \
+		| $(NO_CUDA) | grep -vxF "$$(grep -v '^#' requirements/cpu.txt)" > requirements/small.txt
+	$(call compile,--python-platform x86_64-manylinux_2_28 --all-extras) > requirements/gpu.txt
+
+clean:  ## Remove .venv and caches; what runs wrote to outputs/ stays
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	find . -name __pycache__ -prune -exec rm -rf {} +

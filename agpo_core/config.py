@@ -1,0 +1,273 @@
+"""Every setting of a run, in one flat and typed dataclass.
+
+A run's configuration is data: it is built from keyword arguments or YAML, refuses unknown keys and mistyped values,
+and is saved in the run's folder. Defaults are AGPO's §4.1 where the paper states a value; the number of gradient steps
+per rollout batch, which it does not state, is the one under which the clip radius matters (4 minibatches x 2 epochs).
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+
+# Bumped by hand when a change of code alters the numbers of a run: recorded runs are then no longer reused.
+NUMERICS_VERSION = 1
+
+
+class ConfigError(ValueError):
+    """A setting is unknown, of the wrong type or out of range; the message names it and the remedy."""
+
+
+def _one_of(*choices):
+    return {"choices": choices}
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """All settings of one training run; field comments give unit, range and source."""
+
+    # -- what is trained, on what
+    method: str = "grpo"  # a name in recipes.RECIPES
+    seed: int = 42  # [0, 2**31); keys every random stream of the run
+    model: str = "tiny-qwen2-a"  # an embedded model, a folder, or a hub id
+    tasks: tuple[str, ...] = ()  # names known to tasks.get_task
+    data_dir: str | None = None  # folder of a benchmark's official files; None: from the hub
+    lora_rank: int = 0  # >= 0; 0 trains all weights
+    reference: str = field(
+        default="auto", metadata=_one_of("auto", "frozen_copy", "adapter_disabled", "none")
+    )  # where pi_ref comes from; auto: adapters off under LoRA, else a frozen copy
+
+    # -- horizon: learning rate, evaluations and stop are functions of the consumed share of it
+    horizon_unit: str = field(default="tokens", metadata=_one_of("tokens", "updates", "seconds"))
+    horizon: float = 100_000.0  # >= 0, in horizon_unit; 0 evaluates the start and stops
+
+    # -- sampling
+    prompts_per_update: int = 36  # P, over all ranks
+    group_size: int = 8  # G (paper: 8)
+    probe_group_size: int | None = None  # G of the probe; None: group_size
+    tau_base: float = 1.0  # > 0 (paper: 1.0)
+    top_p: float = 0.95  # (0, 1] nucleus (paper: .95)
+    max_completion_tokens: int = 24  # >= 1
+    max_sequence_tokens: int = 1024  # prompt + continuation (paper: 1024)
+    rollout_batch: int = 512  # sequences decoded at once; changes memory, never a sample
+
+    # -- objective
+    dispersion: str = field(default="std", metadata=_one_of("std", "mad", "iqr"))  # Eqs. 1, 4, 9
+    dispersion_fallback: str = field(default="std", metadata=_one_of("std", "zero", "error"))
+    equal_groups: str = field(default="keep", metadata=_one_of("keep", "drop", "resample"))
+    ratio: str = field(default="token", metadata=_one_of("token", "sequence", "sequence_geo"))
+    ratio_temperature: str = field(default="rollout", metadata=_one_of("rollout", "model"))
+    aggregation: str = field(
+        default="sequence_mean", metadata=_one_of("sequence_mean", "token_mean", "constant")
+    )
+    beta: float = 0.03  # >= 0, weight of the KL to the reference (paper: .03)
+    kl_estimator: str = field(default="k3", metadata=_one_of("k1", "k2", "k3"))
+    kl_placement: str = field(default="loss", metadata=_one_of("loss", "reward"))
+
+    # -- clip radius (Eq. 4)
+    clip: str = field(default="fixed", metadata=_one_of("fixed", "adaptive"))
+    epsilon_base: float = 0.2  # > 0 (paper: .2)
+    epsilon_min: float = 0.05  # > 0 (paper: .05)
+    epsilon_max: float = 0.4  # >= epsilon_min (paper: .4)
+    alpha: float = 1.0  # >= 0, weight of the dispersion (paper: 1.0)
+    gamma: float = 0.5  # >= 0, weight of the step KL (paper: .5)
+    delta: float = 0.2  # >= 0, weight of the vote entropy (paper: .2)
+    zeta: float = 0.05  # >= 0, weight of the skewness (paper: .05)
+    clip_entropy: str = field(
+        default="raw", metadata=_one_of("raw", "ratio_ema", "normalised", "off")
+    )
+    step_kl: str = field(default="clamp", metadata=_one_of("clamp", "unclamped", "ema"))
+    step_kl_estimator: str = field(default="k1", metadata=_one_of("k1", "k3"))
+
+    # -- sampling temperature (Eqs. 9-12)
+    temperature: str = field(default="fixed", metadata=_one_of("fixed", "adaptive"))
+    tau_min: float = 0.5  # > 0 (paper: .5)
+    tau_max: float = 1.5  # >= tau_min (paper: 1.5)
+    sensitivity: float = 0.15  # lambda >= 0 (paper: .15)
+    momentum: float = 0.95  # rho_U in [0, 1) (paper: .95)
+    weights: tuple[float, ...] = (1.0, 1.0, 0.1)  # w_r, w_e, w_k >= 0 (paper: 1, 1, .1)
+    baseline_start: str = field(default="zero", metadata=_one_of("zero", "first", "debiased"))
+    centring: str = field(default="absolute", metadata=_one_of("absolute", "relative"))
+
+    # -- statistics of both controllers
+    signals_mask: tuple[int, ...] = (1, 1, 1, 1)  # sigma, skewness, vote entropy, step KL[, H]
+    skewness: str = field(default="g1", metadata=_one_of("g1", "G1", "b1"))
+    skewness_guard: str = field(default="std", metadata=_one_of("std", "mode"))
+    sigma_min: float = 1.0e-6  # > 0 (paper: 1e-6)
+    kappa_max: float = 10.0  # > 0 (paper: 10)
+    missing_answers: str = field(default="shared", metadata=_one_of("shared", "drop", "unique"))
+    controller_scope: str = field(default="update", metadata=_one_of("update", "prompt"))
+
+    # -- optimisation
+    learning_rate: float = 1.5e-5  # > 0, peak (paper: 1.5e-5)
+    warmup: float = 0.05  # [0, 1), share of the horizon over which the rate rises linearly
+    adam_betas: tuple[float, ...] = (0.9, 0.95)  # (paper: .9, .95)
+    weight_decay: float = 0.1  # >= 0 (paper: .1)
+    max_grad_norm: float = 1.0  # > 0 (paper: 1.0)
+    minibatches: int = 4  # gradient steps per epoch over a rollout batch
+    epochs: int = 2  # passes over a rollout batch
+    micro_batch_prompts: int | None = None  # prompts per forward and rank; None: the minibatch
+    dtype: str = field(default="float32", metadata=_one_of("float32", "bfloat16"))
+    activation_checkpointing: bool = False
+    shared_prompt: bool = True  # compute a group's prompt once in the training forward
+
+    # -- evaluation and checkpoints
+    eval_every: float = 0.25  # (0, 1], share of the horizon between evaluations on dev
+    dev_problems: int = 100  # per task; 0: no evaluation on dev
+    test_problems: int = 400  # per task, once at the end; 0: none
+    checkpoint_every: float = 0.25  # (0, 1], share of the horizon between checkpoints
+
+    def __post_init__(self):
+        for f in dataclasses.fields(self):
+            object.__setattr__(self, f.name, _checked(f, getattr(self, f.name)))
+        _check_ranges(self)
+
+    @property
+    def probe_size(self) -> int:
+        """Completions per prompt in the probe."""
+        return self.probe_group_size or self.group_size
+
+    @property
+    def needs_probe(self) -> bool:
+        """A probe is sampled only where a controller listens to it."""
+        return "adaptive" in (self.clip, self.temperature)
+
+    def to_dict(self) -> dict:
+        """Plain Python values, in the order of the fields; tuples become lists."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in dataclasses.asdict(self).items()
+        }
+
+    def replace(self, **params) -> "TrainConfig":
+        """A copy with some settings changed, checked like a new one."""
+        _refuse_unknown(params)
+        return dataclasses.replace(self, **params)
+
+    @classmethod
+    def from_dict(cls, params: dict) -> "TrainConfig":
+        """Build from a mapping of field names; unknown keys raise."""
+        _refuse_unknown(params)
+        return cls(**params)
+
+    @classmethod
+    def load(cls, path) -> "TrainConfig":
+        """Read `config.yaml` of a run folder."""
+        import yaml
+
+        with open(path, encoding="utf-8") as file:
+            return cls.from_dict(yaml.safe_load(file) or {})
+
+    def save(self, path) -> None:
+        """Write every setting, resolved, as YAML."""
+        import yaml
+
+        with open(path, "w", encoding="utf-8") as file:
+            yaml.safe_dump(self.to_dict(), file, sort_keys=False)
+
+    def hash(self) -> str:
+        """Ten hex digits over all settings and the numerics version: the identity of a run's result."""
+        text = json.dumps([NUMERICS_VERSION, self.to_dict()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+FIELDS = {f.name: f for f in dataclasses.fields(TrainConfig)}
+
+
+def _refuse_unknown(params: dict) -> None:
+    for key in params:
+        if key not in FIELDS:
+            close = difflib.get_close_matches(key, FIELDS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "see agpo_core.config.TrainConfig."
+            raise ConfigError(f"unknown setting {key!r}: {hint}")
+
+
+def _checked(f: dataclasses.Field, value):
+    """Return the value as its field's type, or raise naming the field."""
+    kind, optional = f.type, False
+    if isinstance(kind, types.UnionType):
+        kind, optional = next(a for a in typing.get_args(kind) if a is not type(None)), True
+    if value is None and optional:
+        return None
+    if typing.get_origin(kind) is tuple:
+        item = typing.get_args(kind)[0]
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"{f.name} must be a list of {item.__name__}, got {value!r}.")
+        return tuple(_as(f.name, item, v) for v in value)
+    value = _as(f.name, kind, value)
+    choices = f.metadata.get("choices")
+    if choices and value not in choices:
+        raise ConfigError(f"{f.name} must be one of {', '.join(choices)}; got {value!r}.")
+    return value
+
+
+def _as(name: str, kind: type, value):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is float and isinstance(value, str):
+        raise ConfigError(
+            f"{name} must be a number, got the text {value!r}: "
+            "in YAML a float needs a dot, write 1.0e-6 and not 1e-6."
+        )
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        raise ConfigError(f"{name} must be {kind.__name__}, got {value!r}.")
+    if kind is float and not math.isfinite(value):
+        raise ConfigError(f"{name} must be finite, got {value!r}.")
+    return value
+
+
+def _check_ranges(c: TrainConfig) -> None:
+    def require(ok: bool, name: str, rule: str) -> None:
+        if not ok:
+            raise ConfigError(f"{name} must be {rule}; got {getattr(c, name)!r}.")
+
+    for name in ("group_size", "prompts_per_update", "max_completion_tokens", "max_sequence_tokens",
+                 "rollout_batch", "minibatches", "epochs"):  # fmt: skip
+        require(getattr(c, name) >= 1, name, "at least 1")
+    for name in ("probe_group_size", "micro_batch_prompts"):
+        require(getattr(c, name) is None or getattr(c, name) >= 1, name, "at least 1, or null")
+    for name in ("horizon", "beta", "alpha", "gamma", "delta", "zeta", "sensitivity", "lora_rank",
+                 "weight_decay", "dev_problems", "test_problems"):  # fmt: skip
+        require(getattr(c, name) >= 0, name, "0 or more")
+    for name in ("tau_base", "epsilon_base", "epsilon_min", "tau_min", "learning_rate", "sigma_min",
+                 "kappa_max", "max_grad_norm"):  # fmt: skip
+        require(getattr(c, name) > 0, name, "above 0")
+    for name in ("top_p", "eval_every", "checkpoint_every"):
+        require(0 < getattr(c, name) <= 1, name, "in (0, 1]")
+    for name in ("warmup", "momentum"):
+        require(0 <= getattr(c, name) < 1, name, "in [0, 1)")
+    require(0 <= c.seed < 2**31, "seed", "in [0, 2**31)")
+    require(c.epsilon_max >= c.epsilon_min, "epsilon_max", "at least epsilon_min")
+    require(c.tau_max >= c.tau_min, "tau_max", "at least tau_min")
+    require(len(c.weights) == 3, "weights", "three numbers: w_r, w_e, w_k")
+    require(len(c.signals_mask) in (4, 5), "signals_mask", "4 bits, or 5 with H")
+    require(all(bit in (0, 1) for bit in c.signals_mask), "signals_mask", "bits, 0 or 1")
+    require(len(c.adam_betas) == 2, "adam_betas", "two numbers")
+    require(
+        c.prompts_per_update % c.minibatches == 0,
+        "prompts_per_update",
+        f"a multiple of minibatches ({c.minibatches}): groups are never split",
+    )
+    if c.beta > 0 and c.reference == "none":
+        raise ConfigError("beta > 0 needs a reference policy: set reference, or beta to 0.0.")
+    if c.reference == "adapter_disabled" and c.lora_rank == 0:
+        raise ConfigError("reference 'adapter_disabled' needs adapters: set lora_rank above 0.")
+    if c.kl_estimator == "k1" and c.kl_placement == "loss" and c.beta > 0:
+        raise ConfigError(
+            "kl_estimator k1 as a loss does nothing: its expected gradient is zero and does not see "
+            "the reference. Use k2 or k3, or kl_placement reward."
+        )
+    if c.group_size == 1:
+        raise ConfigError(
+            "group_size 1 gives every group advantage 0: use at least 2 completions a prompt, "
+            "or a method with global normalisation."
+        )
+    if c.activation_checkpointing and c.shared_prompt:
+        raise ConfigError(
+            "shared_prompt needs the prompt's cache, which activation checkpointing drops: "
+            "set shared_prompt to false."
+        )

@@ -1,0 +1,293 @@
+"""AGPO's two controllers, clip radius (Eq. 4) and temperature (Eqs. 9-12), and their fixed twins.
+
+A controller is frozen; what it remembers is a dict of plain JSON that the caller keeps:
+
+    value, state = controller.update(state, signals)
+
+Departures from the paper:
+
+- A measured step KL below zero is taken as zero: Eq. 6 can be negative, and below
+  -(1 + α σ̂ + ζ |κ̃₃|) / γ the denominator of Eq. 4 changes sign.
+- The order of Eq. 11: read Ū_t, centre U_t, then fold U_t in. So Ū_t holds U_{t-1}, not U_t.
+
+As printed, Eq. 4 multiplies by H in nats, which pins ε at ε_min once H falls below about 0.3; and
+Ū_0 = 0 heats for about 60 updates whatever the data. Both are the defaults; `entropy` and `start`
+offer the alternatives.
+"""
+
+import math
+from dataclasses import dataclass
+
+from agpo_core.checks import check_choice
+from agpo_core.probe import ProbeState, uncertainty
+
+ENTROPY_RATE = 0.01  # weight of the newest H in EMA(H), as in the authors' code
+ENTROPY_RATIO_RANGE = (0.5, 1.5)  # bounds of H / EMA(H), as in the authors' code
+STEP_KL_RATE = 0.1  # weight of the newest step KL in its EMA, as in the authors' code
+DENOMINATOR_MIN = 1.0e-6  # keeps Eq. 4 positive under an unclamped step KL: ε then rises to ε_max
+CENTRING_EPS = 1.0e-8  # keeps (U - Ū) / Ū finite at Ū = 0, as in the authors' code
+
+
+@dataclass(frozen=True)
+class ClipSignals(ProbeState):
+    """The probe's state with what Eq. 4 adds to it."""
+
+    entropy: float  # H(π_old), nats per token, T = 1, on the training rollouts
+    step_kl: float = 0.0  # D̂_step of the previous update, nats per token; 0 at the first
+
+
+@dataclass(frozen=True)
+class FixedClip:
+    """GRPO's clip radius: always ε."""
+
+    epsilon: float = 0.2  # ε, > 0
+
+    def __post_init__(self):
+        _check_positive(epsilon=self.epsilon)
+
+    def initial_state(self):
+        return {}
+
+    def raw(self, state, signals):
+        return self.epsilon
+
+    def update(self, state, signals):
+        return self.epsilon, state
+
+
+@dataclass(frozen=True)
+class AdaptiveClip:
+    """AGPO's clip radius.
+
+    ε = clip(ε_base H (1 + δ E_probe) / (1 + α σ̂ + ζ |κ̃₃| + γ D̂_step), ε_min, ε_max)   (AGPO Eq. 4)
+
+    Never below ε_min or above ε_max (Lemma 1). Does not fall when H or E_probe rises; does not rise
+    when σ̂, |κ̃₃| or D̂_step rises. Equals `FixedClip` when the bounds meet.
+
+    entropy: what stands for H.
+        "raw"         H in nats, as printed
+        "ratio_ema"   clip(H / EMA(H), .5, 1.5), as in the authors' code; 1 at the first update
+        "normalised"  H / log V, in [0, 1]; needs vocabulary_size
+        "off"         1
+    step_kl: what stands for D̂_step.
+        "clamp"       max(D̂, 0)
+        "ema"         the moving average of max(D̂, 0), from 0
+        "unclamped"   D̂ as measured, with the denominator kept positive
+
+    Example:
+        >>> clip = AdaptiveClip()
+        >>> signals = ClipSignals(sigma=0.5, skewness=0.0, vote_entropy=1.0, entropy=1.0)
+        >>> clip.update(clip.initial_state(), signals)[0]  # .2 * 1 * 1.2 / 1.5
+        0.16
+    """
+
+    epsilon_base: float = 0.2  # ε_base, > 0
+    epsilon_min: float = 0.05  # ε_min, > 0
+    epsilon_max: float = 0.4  # ε_max, >= ε_min
+    alpha: float = 1.0  # α of σ̂, >= 0
+    gamma: float = 0.5  # γ of D̂_step, >= 0
+    delta: float = 0.2  # δ of E_probe, >= 0
+    zeta: float = 0.05  # ζ of |κ̃₃|, >= 0
+    signals_mask: tuple = (1, 1, 1, 1)  # σ̂, |κ̃₃|, E_probe, D̂_step (§4.5); a fifth masks H
+    entropy: str = "raw"  # raw, ratio_ema, normalised, off
+    step_kl: str = "clamp"  # clamp, ema, unclamped
+    vocabulary_size: int | None = None  # V, tokens; for entropy="normalised" only
+
+    def __post_init__(self):
+        _check_positive(
+            epsilon_base=self.epsilon_base,
+            epsilon_min=self.epsilon_min,
+            epsilon_max=self.epsilon_max,
+        )
+        _check_ordered("epsilon", self.epsilon_min, self.epsilon_max)
+        _check_not_negative(alpha=self.alpha, gamma=self.gamma, delta=self.delta, zeta=self.zeta)
+        _check_signals_mask(self.signals_mask)
+        check_choice("entropy", self.entropy, ("raw", "ratio_ema", "normalised", "off"))
+        check_choice("step_kl", self.step_kl, ("clamp", "ema", "unclamped"))
+        if self.entropy == "normalised" and (self.vocabulary_size or 0) < 2:
+            raise ValueError(
+                "entropy='normalised' divides by log V: give vocabulary_size, 2 or more."
+            )
+
+    def initial_state(self):
+        return {"entropy_ema": None, "step_kl_ema": 0.0}
+
+    def raw(self, state, signals):
+        """Compute ε before it is clipped to its bounds."""
+        _check_finite(signals)
+        use_sigma, use_skewness, use_vote_entropy, use_step_kl = self.signals_mask[:4]
+        use_entropy = all(self.signals_mask[4:])
+        rise = 1 + use_vote_entropy * self.delta * signals.vote_entropy
+        if use_entropy:
+            rise *= self._entropy_factor(state, signals.entropy)
+        fall = (
+            1
+            + use_sigma * self.alpha * signals.sigma
+            + use_skewness * self.zeta * abs(signals.skewness)
+            + use_step_kl * self.gamma * self._step_kl_term(state, signals.step_kl)
+        )
+        return self.epsilon_base * rise / max(fall, DENOMINATOR_MIN)
+
+    def update(self, state, signals):
+        epsilon = min(max(self.raw(state, signals), self.epsilon_min), self.epsilon_max)
+        reference = signals.entropy if state["entropy_ema"] is None else state["entropy_ema"]
+        return epsilon, {
+            "entropy_ema": _fold(reference, signals.entropy, ENTROPY_RATE),
+            "step_kl_ema": _fold(state["step_kl_ema"], max(signals.step_kl, 0.0), STEP_KL_RATE),
+        }
+
+    def _entropy_factor(self, state, entropy):
+        if self.entropy == "raw":
+            return entropy
+        if self.entropy == "normalised":
+            return entropy / math.log(self.vocabulary_size)
+        reference = state["entropy_ema"]
+        if self.entropy == "off" or not reference:  # no reference yet, or a policy without entropy
+            return 1.0
+        lowest, highest = ENTROPY_RATIO_RANGE
+        return min(max(entropy / reference, lowest), highest)
+
+    def _step_kl_term(self, state, step_kl):
+        if self.step_kl == "unclamped":
+            return step_kl
+        if self.step_kl == "ema":
+            return _fold(state["step_kl_ema"], max(step_kl, 0.0), STEP_KL_RATE)
+        return max(step_kl, 0.0)
+
+
+@dataclass(frozen=True)
+class FixedTemperature:
+    """Plain sampling: always τ."""
+
+    tau: float = 1.0  # τ, > 0
+
+    def __post_init__(self):
+        _check_positive(tau=self.tau)
+
+    def initial_state(self):
+        return {}
+
+    def raw(self, state, signals):
+        return self.tau
+
+    def update(self, state, signals):
+        return self.tau, state
+
+
+@dataclass(frozen=True)
+class AdaptiveTemperature:
+    """AGPO's sampling temperature (ATS): hotter on batches less certain than the running baseline.
+
+    U_t = w_r σ̂ + w_e E_probe + w_k |κ̃₃|                                          (AGPO Eq. 9)
+    Ũ_t = U_t - Ū_t                                                               (AGPO Eq. 10)
+    Ū_t = ρ_U Ū_{t-1} + (1 - ρ_U) U_{t-1}                                         (AGPO Eq. 11)
+    τ_t = clip(τ_base (1 + λ Ũ_t), τ_min, τ_max)                                  (AGPO Eq. 12)
+
+    Never below τ_min or above τ_max (Lemma 1). Does not fall when U_t rises. τ_base for λ = 0.
+
+    start: what Ū is before anything was seen.
+        "zero"      Ū_0 = 0, as printed: Ũ_0 = U_0, so the first updates are heated
+        "first"     Ū_0 = U_0: Ũ_0 = 0
+        "debiased"  Ū_t / (1 - ρ_U^t), the weighted mean of what was seen; Ũ_0 = 0
+    centring: "absolute" (Eq. 10), or "relative", Ũ_t = (U_t - Ū_t) / Ū_t, as in the authors' code.
+
+    Example:
+        >>> temperature = AdaptiveTemperature()
+        >>> probe = ProbeState(sigma=0.5, skewness=0.0, vote_entropy=1.0)
+        >>> temperature.update(temperature.initial_state(), probe)[0]  # 1 + .15 * 1.5
+        1.225
+    """
+
+    tau_base: float = 1.0  # τ_base, > 0
+    tau_min: float = 0.5  # τ_min, > 0
+    tau_max: float = 1.5  # τ_max, >= τ_min
+    sensitivity: float = 0.15  # λ, >= 0
+    momentum: float = 0.95  # ρ_U, in [0, 1)
+    weights: tuple = (1.0, 1.0, 0.1)  # w_r of σ̂, w_e of E_probe, w_k of |κ̃₃|, each >= 0
+    signals_mask: tuple = (1, 1, 1, 1)  # σ̂, |κ̃₃|, E_probe (§4.5); later bits do not enter Eq. 9
+    start: str = "zero"  # zero, first, debiased
+    centring: str = "absolute"  # absolute, relative
+
+    def __post_init__(self):
+        _check_positive(tau_base=self.tau_base, tau_min=self.tau_min, tau_max=self.tau_max)
+        _check_ordered("tau", self.tau_min, self.tau_max)
+        _check_not_negative(sensitivity=self.sensitivity)
+        _check_signals_mask(self.signals_mask)
+        if len(self.weights) != 3:
+            raise ValueError(f"weights={self.weights}: give three, (w_r, w_e, w_k).")
+        _check_not_negative(**dict(zip(("w_r", "w_e", "w_k"), self.weights, strict=True)))
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum={self.momentum}: ρ_U lies in [0, 1).")
+        check_choice("start", self.start, ("zero", "first", "debiased"))
+        check_choice("centring", self.centring, ("absolute", "relative"))
+
+    def initial_state(self):
+        return {"baseline": 0.0, "updates": 0}
+
+    def uncertainty(self, signals):
+        """Compute U_t (Eq. 9)."""
+        _check_finite(signals)
+        return uncertainty(
+            signals.sigma, signals.skewness, signals.vote_entropy, self.weights, self.signals_mask
+        )
+
+    def baseline(self, state, signals):
+        """Read Ū_t (Eq. 11), which holds the updates before this one."""
+        if self.start != "zero" and state["updates"] == 0:
+            return self.uncertainty(signals)
+        if self.start == "debiased":
+            return state["baseline"] / (1 - self.momentum ** state["updates"])
+        return state["baseline"]
+
+    def raw(self, state, signals):
+        """Compute τ before it is clipped to its bounds."""
+        baseline = self.baseline(state, signals)
+        centred = self.uncertainty(signals) - baseline
+        if self.centring == "relative":
+            centred /= baseline + CENTRING_EPS
+        return self.tau_base * (1 + self.sensitivity * centred)
+
+    def update(self, state, signals):
+        tau = min(max(self.raw(state, signals), self.tau_min), self.tau_max)
+        held = self.baseline(state, signals) if self.start == "first" else state["baseline"]
+        return tau, {
+            "baseline": _fold(held, self.uncertainty(signals), 1 - self.momentum),
+            "updates": state["updates"] + 1,
+        }
+
+
+def _fold(average, value, rate):
+    return (1 - rate) * average + rate * value
+
+
+def _check_positive(**settings):
+    for name, value in settings.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name}={value}: give a finite number > 0.")
+
+
+def _check_not_negative(**settings):
+    for name, value in settings.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name}={value}: give a finite number >= 0.")
+
+
+def _check_ordered(name, lowest, highest):
+    if lowest > highest:
+        raise ValueError(f"{name}_min={lowest} lies above {name}_max={highest}; swap them.")
+
+
+def _check_signals_mask(signals_mask):
+    if len(signals_mask) not in (4, 5) or any(bit not in (0, 1) for bit in signals_mask):
+        raise ValueError(
+            f"signals_mask={signals_mask}: give four bits, each 0 or 1, for dispersion, skewness, "
+            "vote entropy and step KL, and a fifth for the policy entropy if that is to be masked."
+        )
+
+
+def _check_finite(signals):
+    for name, value in vars(signals).items():
+        if not math.isfinite(value):
+            raise ValueError(
+                f"signals.{name}={value} is not finite; a controller would forget its bounds."
+            )

@@ -1,0 +1,390 @@
+"""A grid of runs, arms x seeds x supervised starts: what is missing is trained, what is there is reused.
+
+    python -m agpo_core.experiments.grid promote EXPERIMENT PROFILE
+
+promotes the grid that was run last to `outputs/reference/`, where it is committed.
+
+An *arm* is a method with the settings that make it a row of a table: the four methods of AGPO's Table 1
+that the loop trains, and the controls without which they cannot be told apart.
+"""
+
+import argparse
+import ast
+import difflib
+import itertools
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from agpo_core import paths, provenance
+from agpo_core.config import FIELDS, ConfigError, TrainConfig
+from agpo_core.experiments import estimate, records
+from agpo_core.experiments.records import Results
+from agpo_core.recipes import RECIPES, resolve
+from agpo_core.training import launch
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A row of the table.
+
+    Attributes:
+        method: a name in recipes.RECIPES.
+        settings: what it changes in the method; they outrank the grid's parameters.
+        follows: the arm whose number of updates, at the same seed and start, is this one's horizon.
+    """
+
+    name: str
+    title: str
+    method: str
+    settings: dict = field(default_factory=dict)
+    follows: str | None = None
+
+
+ARMS = {
+    arm.name: arm
+    for arm in (
+        Arm("start", "supervised start", "grpo", {"horizon_unit": "updates", "horizon": 0.0}),
+        Arm("grpo", "GRPO", "grpo"),
+        Arm("grpo_ats", "GRPO + ATS", "grpo_ats"),
+        Arm("agpo_no_ats", "AGPO (−ATS)", "agpo_no_ats"),
+        Arm("agpo", "AGPO", "agpo"),
+        Arm(
+            "grpo_matched_updates", "GRPO, AGPO's updates", "grpo",
+            {"horizon_unit": "updates"}, follows="agpo",
+        ),
+        Arm("grpo_narrow", "GRPO, ε = .05", "grpo", {"epsilon_base": 0.05}),
+        Arm("agpo_relative_entropy", "AGPO, H / EMA(H)", "agpo", {"clip_entropy": "ratio_ema"}),
+    )
+}  # fmt: skip
+
+# Parameters of the grid itself; every other parameter is a field of TrainConfig.
+GRID = {
+    "profile": str,
+    "run_mode": str,  # replay, train, plan
+    "methods": list,  # names in ARMS
+    "seeds": list,
+    "models": list,  # supervised starts: embedded models, folders, hub ids
+    "cross_starts": bool,  # every seed with every start; else seeds alternate over starts
+    "launcher": str,  # python, deepspeed
+    "ranks": int,
+    "hostfile": str | None,
+    "parallel": int,  # jobs side by side
+    "master_port": int | None,
+    "memory_gb": float,  # of one GPU, or of the machine; for run_mode plan
+    "tokens_per_second": float,  # of an arm without probe; for run_mode plan
+    "tokens_per_second_probe": float,  # of an arm with a probe
+    **{f"learning_rate_{name}": float | None for name in ARMS if name != "start"},
+}
+OF_THE_ARM = ("method", "seed", "model", "clip", "temperature")  # set by arm, seed and start
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a grid; `config` and `folder` are None while the run that it follows is unfinished."""
+
+    arm: Arm
+    seed: int
+    start: str
+    config: TrainConfig | None
+    folder: Path | None
+
+    @property
+    def finished(self) -> bool:
+        return self.folder is not None and launch.is_finished(self.folder)
+
+
+def parameters(namespace: dict) -> dict:
+    """A notebook's parameters: what the cells that begin with `# Parameters` assign.
+
+    Those are the notebook's own cell and the one that papermill puts after it.
+
+    Args:
+        namespace: the notebook's `globals()`.
+    Raises:
+        ConfigError: a name that is not a parameter.
+    """
+    names = {}
+    for cell in namespace.get("In", []):
+        if cell.startswith("# Parameters"):
+            for statement in ast.parse(cell).body:
+                names |= dict.fromkeys(target.id for target in getattr(statement, "targets", []))
+    params = {name: namespace[name] for name in names}
+    check(params)
+    return params
+
+
+def check(params: dict) -> None:
+    """Refuse unknown, missing and mistyped parameters of the grid; `plan` checks those of the runs."""
+    known = [*GRID, *(name for name in FIELDS if name not in OF_THE_ARM)]
+    for name in params:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "see grid.GRID and TrainConfig."
+            raise ConfigError(f"unknown parameter {name!r}: {hint}")
+    for name, kind in GRID.items():
+        if name not in params:
+            raise ConfigError(f"parameter {name!r} is missing: every profile states it.")
+        value, kinds = params[name], float | int if kind is float else kind
+        if not isinstance(value, kinds | int if kind == float | None else kinds):
+            raise ConfigError(
+                f"{name} must be {getattr(kind, '__name__', kind)}, got {value!r}"
+                + (": in YAML a float needs a dot." if isinstance(value, str) else ".")
+            )
+    if params["run_mode"] not in ("replay", "train", "plan"):
+        raise ConfigError(f"run_mode must be replay, train or plan; got {params['run_mode']!r}.")
+    if params.get("test_problems") == 0:
+        raise ConfigError("test_problems is 0, and the tables show test scores: set it above 0.")
+    for name in ("methods", "seeds", "models"):
+        if not params[name] or len(set(params[name])) < len(params[name]):
+            raise ConfigError(f"{name} must name at least one, each once; got {params[name]!r}.")
+    for name in params["methods"]:
+        if name not in ARMS:
+            raise ConfigError(f"methods: unknown arm {name!r}; choose from {', '.join(ARMS)}.")
+        leader = ARMS[name].follows
+        if leader and leader not in params["methods"]:
+            raise ConfigError(f"methods: {name} follows {leader}; add {leader}, or drop {name}.")
+
+
+def plan(experiment: str, params: dict) -> list[Job]:
+    """All runs of a grid, in the order in which they are started.
+
+    A run's settings are the parameters, then the recipe of its method, then what its arm changes.
+
+    Args:
+        experiment: name of the folder under `outputs/runs/`; a notebook's is its own name.
+        params: the grid's parameters.
+    Raises:
+        ConfigError: a parameter is unknown, missing, mistyped or out of range.
+    """
+    check(params)
+    pairs = _pairs(params["seeds"], params["models"], params["cross_starts"])
+    jobs = {}
+    for (i, (seed, model)), name in itertools.product(enumerate(pairs), params["methods"]):
+        arm, start = ARMS[name], start_name(model)
+        if name == "start" and model in [former for _, former in pairs[:i]]:
+            continue  # greedy evaluation draws nothing: a start has one score, whatever the seed
+        if name == "start":
+            seed = params["seeds"][0]
+        config = _resolve(arm, seed, model, params, jobs.get((arm.follows, seed, start)))
+        folder = None
+        if config is not None:
+            run = f"{name}-s{seed}-{start}-{config.hash()}"
+            folder = paths.runs() / experiment / params["profile"] / run
+        jobs[name, seed, start] = Job(arm, seed, start, config, folder)
+    return list(jobs.values())
+
+
+def start_name(model: str) -> str:
+    """A short name of a supervised start: the last part of a folder or hub id."""
+    return Path(model).name
+
+
+def _pairs(seeds: list, models: list, cross: bool) -> list[tuple]:
+    if cross:
+        return list(itertools.product(seeds, models))
+    return list(zip(seeds, itertools.cycle(models), strict=False))
+
+
+def _resolve(arm: Arm, seed: int, model: str, params: dict, leader: Job | None):
+    settings = {name: value for name, value in params.items() if name in FIELDS}
+    chosen = params.get(f"learning_rate_{arm.name}")
+    if chosen is not None:
+        settings["learning_rate"] = chosen
+    settings |= RECIPES[arm.method].settings | arm.settings
+    if arm.follows:
+        if leader is None or not leader.finished:
+            return None
+        updates = provenance.read_jsonl(leader.folder / "metrics.jsonl")[-1]["update"]
+        settings["horizon"] = float(updates)
+    return resolve(arm.method, **settings, seed=seed, model=model)
+
+
+def run(experiment: str, params: dict) -> Results:
+    """Redraw the record, train what is missing, or plan, as `run_mode` says.
+
+    replay  the record of this profile, its arms restricted to `methods`; nothing is trained
+    train   every run of the grid that is not finished is started or resumed; then all are read
+    plan    jobs, memory, tokens and hours are printed; the tables are empty
+
+    Raises:
+        ConfigError: see `plan`.
+        FileNotFoundError: there is no record of this profile to replay.
+        JobFailed: a run failed; finished ones are kept (see `training.launch`).
+    """
+    jobs = plan(experiment, params)
+    profile, methods = params["profile"], params["methods"]
+    if params["run_mode"] == "plan":
+        print(describe(jobs, params))
+        return Results()
+    if params["run_mode"] == "replay":
+        record = records.load(experiment, profile)
+        if record is None:
+            raise FileNotFoundError(
+                f"there is no record of {experiment} under profile {profile!r} to replay: "
+                "set run_mode to train."
+            )
+        _say_what_differs(params, record.meta["params"])
+        return record.only(methods)
+    index = {"experiment": experiment, "profile": profile, "params": params}
+    folder = paths.runs() / experiment / profile
+    folder.mkdir(parents=True, exist_ok=True)
+    provenance.write_json(folder / INDEX, index)
+    while missing := [job for job in jobs if job.config and not job.finished]:
+        _launch(missing, params)
+        jobs = plan(experiment, params)  # runs that follow others can now be resolved
+    return records.read(experiment, profile, params, jobs)
+
+
+INDEX = "grid.json"  # the parameters of the grid that was run last, beside its runs
+FREE = ("run_mode", "methods", "seeds", "cross_starts", "launcher", "hostfile", "parallel",
+        "master_port", "memory_gb", "tokens_per_second", "tokens_per_second_probe")  # fmt: skip
+
+
+def _launch(jobs: list[Job], params: dict) -> None:
+    for job in jobs:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        job.config.save(job.folder / "config.yaml")
+    names = ("launcher", "ranks", "hostfile", "parallel", "master_port")
+    launch.launch([job.folder for job in jobs], **{name: params[name] for name in names})
+    unfinished = [job.folder.name for job in jobs if not job.finished]
+    if unfinished:
+        raise RuntimeError(f"runs did not finish: {', '.join(unfinished)}; see their train.log.")
+
+
+def _say_what_differs(params: dict, recorded: dict) -> None:
+    changed = [
+        f"{name} = {recorded.get(name)!r}, not {value!r}"
+        for name, value in params.items()
+        if name not in FREE and recorded.get(name) != value
+    ]
+    if changed:
+        print(
+            "The record that is replayed was made with "
+            + "; ".join(changed)
+            + ". Set run_mode to train to run with yours."
+        )
+
+
+# -- run_mode plan ----------------------------------------------------------------------------------
+
+
+def describe(jobs: list[Job], params: dict) -> str:
+    """The jobs of a grid, their memory, tokens and hours, as text."""
+    first = next(job for job in jobs if job.config)
+    lines = [
+        f"{len(jobs)} jobs, {params['parallel']} side by side, each under {params['launcher']} "
+        f"with {params['ranks']} rank{'s' * (params['ranks'] > 1)}; profile {params['profile']}",
+        "",
+        _workload(jobs, params),
+    ]
+    for model in params["models"]:
+        lines += ["", _memory(model, first.config, params)]
+    return "\n".join(lines)
+
+
+def _workload(jobs: list[Job], params: dict) -> str:
+    by_key = {(job.arm.name, job.seed, job.start): job for job in jobs}
+    rows, hours_total = {}, 0.0
+    for job in jobs:
+        leader = by_key.get((job.arm.follows, job.seed, job.start))
+        config = job.config or leader.config
+        tokens = estimate.tokens(config)
+        if job.config is None and tokens is not None:  # as many updates as its leader, no probe
+            tokens *= config.group_size / (config.group_size + config.probe_size)
+        probed = config.needs_probe and job.config is not None
+        speed = params["tokens_per_second_probe" if probed else "tokens_per_second"]
+        hours = config.horizon / 3600 if tokens is None else tokens / speed / 3600
+        hours_total += hours
+        row = rows.setdefault(
+            job.arm.title,
+            {
+                "jobs": 0,
+                "horizon": f"{config.horizon:,.0f} {config.horizon_unit}"
+                if job.config
+                else f"the updates of {ARMS[job.arm.follows].title}",
+                "tokens a job": "" if tokens is None else f"{tokens:,.0f}",
+                "hours a job": f"{hours:.2f}",
+            },
+        )
+        row["jobs"] += 1
+    table = pd.DataFrame.from_dict(rows, orient="index").to_string()
+    return (
+        f"{table}\n\n{hours_total:,.1f} hours of jobs, {hours_total / params['parallel']:,.1f} hours "
+        f"with {params['parallel']} side by side, at {params['tokens_per_second']:,.0f} generated "
+        f"tokens a second ({params['tokens_per_second_probe']:,.0f} with a probe). Horizons in "
+        "updates: tokens are an upper bound."
+    )
+
+
+def _memory(model: str, config: TrainConfig, params: dict) -> str:
+    shape = estimate.shape_of(model)
+    launcher, ranks, limit = params["launcher"], params["ranks"], params["memory_gb"]
+    parts = estimate.memory(shape, config, launcher, ranks)
+    total = sum(parts.values())
+    sharding = f", ZeRO-2 over {ranks} ranks" if launcher == "deepspeed" else ""
+    text = (
+        f"memory of a rank, {start_name(model)}: {shape.parameters / 1e9:.2f} B parameters in "
+        f"{config.dtype}, all trained with AdamW{sharding}\n"
+        + "".join(f"  {name:14}{size:8.2f} GB\n" for name, size in parts.items())
+        + f"  {'together':14}{total:8.2f} GB of {limit:.0f} GB (batch: a rough upper bound)\n"
+    )
+    if total <= limit:
+        return text + "It fits."
+    needed = estimate.ranks_needed(shape, config, launcher, limit)
+    remedy = f"from {needed} ranks on it does" if needed else "no number of ranks mends that"
+    return text + (
+        f"It does not fit without offload: a rank needs {total:.0f} GB and has {limit:.0f}. ZeRO-2 "
+        f"shards gradients and optimiser states, not weights; with such GPUs, {remedy}."
+    )
+
+
+# -- promote ------------------------------------------------------------------------------------------
+
+
+def promote(experiment: str, profile: str) -> Path:
+    """Write the grid that was run last to `outputs/reference/`.
+
+    Raises:
+        FileNotFoundError: no grid of this name was run.
+        ValueError: a run is unfinished, or was made from uncommitted changes.
+    """
+    index = paths.runs() / experiment / profile / INDEX
+    if not index.is_file():
+        raise FileNotFoundError(f"{experiment} was not run under profile {profile!r}: train first.")
+    params = provenance.read_json(index)["params"]
+    jobs = plan(experiment, params)
+    unfinished = [f"{job.arm.name}-s{job.seed}-{job.start}" for job in jobs if not job.finished]
+    if unfinished:
+        raise ValueError(f"not finished: {', '.join(unfinished)}. Run the grid again, then promote.")
+    results = records.read(experiment, profile, params, jobs)
+    dirty = [
+        f"{run['arm']}-s{run['seed']}-{run['start']} ({run['commit']})"
+        for run in results.meta["runs"]
+        if run["commit"] == "unknown" or run["commit"].endswith("-dirty")
+    ]
+    if dirty:
+        raise ValueError(
+            f"not made from a commit: {', '.join(dirty)}. Commit, delete these runs, run again."
+        )
+    to = records.folder(experiment, profile)
+    records.save(results, to)
+    return to
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Promote finished runs to outputs/reference/.")
+    parser.add_argument("command", choices=["promote"])
+    parser.add_argument("experiment", help="the notebook's name")
+    parser.add_argument("profile", help="a name in params/")
+    args = parser.parse_args(argv)
+    try:
+        to = promote(args.experiment, args.profile)
+    except (FileNotFoundError, ValueError) as error:
+        parser.error(str(error))
+    print(f"{to.relative_to(paths.root())}: {', '.join(sorted(p.name for p in to.iterdir()))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Finished runs as tidy tables, and the small record of them that is committed.
+
+Two tables hold everything that the notebooks show:
+
+* runs    one row for each arm x seed x start x task
+* traces  one row for each update of a run; row 0 holds the start's score on dev
+
+A record is these two as CSV, rounded to five significant digits, beside `meta.json`: parameters,
+commits, versions, hardware, and the hash of every run.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from agpo_core import paths, provenance
+from agpo_core.config import TrainConfig
+
+RUN_COLUMNS = [
+    "arm", "seed", "start", "task",
+    "score", "macro",  # share of the test problems solved, [0, 1]
+    "problems", "updates",
+    "tokens_train", "tokens_probe", "tokens_last",  # of the run; of its last update
+    "seconds",  # in updates, evaluation apart
+    "horizon_unit", "horizon", "hash",
+]  # fmt: skip
+LOGGED = [
+    "reward", "tau", "epsilon", "epsilon_raw", "epsilon_at_bound", "entropy", "uncertainty",
+    "uncertainty_baseline", "clip_fraction",
+]  # fmt: skip
+TRACE_COLUMNS = [
+    "arm", "seed", "start", "update", "progress",
+    "dev",  # macro-average on dev, where it was evaluated
+    "tokens",  # of the update's training phase
+    *LOGGED,
+]  # fmt: skip
+DIGITS = 5  # significant, in a record
+
+
+@dataclass
+class Results:
+    """What a grid gave: two tables, and where they come from."""
+
+    runs: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RUN_COLUMNS))
+    traces: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=TRACE_COLUMNS))
+    meta: dict = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Profile, seeds and starts, for the titles of figures."""
+        if self.runs.empty:
+            return "nothing was run"
+        seeds = sorted(int(seed) for seed in self.runs["seed"].unique())
+        starts = self.runs["start"].nunique()
+        shown = ", ".join(map(str, seeds)) if len(seeds) <= 3 else f"{len(seeds)} seeds"
+        named = f"seed{'s' * (len(seeds) > 1)} {shown}" if len(seeds) <= 3 else shown
+        return f"profile {self.meta['profile']}, {named}, {starts} start{'s' * (starts > 1)}"
+
+    def only(self, arms) -> "Results":
+        """The same without the other arms."""
+        keep = [table[table["arm"].isin(arms)] for table in (self.runs, self.traces)]
+        return Results(*(table.reset_index(drop=True) for table in keep), self.meta)
+
+
+def read(experiment: str, profile: str, params: dict, jobs: list) -> Results:
+    """The tables of finished runs.
+
+    Args:
+        experiment, profile, params: noted in `meta`.
+        jobs: `grid.Job`s whose folders hold finished runs.
+    """
+    rows, traces, records = [], [], []
+    for job in jobs:
+        key = {"arm": job.arm.name, "seed": job.seed, "start": job.start}
+        updates = _jsonl(job.folder / "metrics.jsonl")
+        evaluations = provenance.read_json(job.folder / "eval.json")
+        record = provenance.read_json(job.folder / "run.json")
+        rows += _run_rows(key, updates, evaluations["test"], job.config, record["hash"])
+        if updates:
+            traces.append(_trace(key, updates, evaluations["dev"]))
+        records.append({**key, **{name: record.get(name) for name in _NOTED}})
+    return Results(
+        pd.DataFrame(rows, columns=RUN_COLUMNS),
+        pd.concat(traces, ignore_index=True) if traces else pd.DataFrame(columns=TRACE_COLUMNS),
+        _meta(experiment, profile, params, records),
+    )
+
+
+_NOTED = ("hash", "commit", "numerics_version", "command", "versions", "hardware", "python",
+          "started", "finished")  # fmt: skip
+
+
+def _jsonl(path: Path) -> list[dict]:
+    return provenance.read_jsonl(path) if path.exists() else []
+
+
+def _run_rows(key: dict, updates: list, test: dict, config: TrainConfig, run_hash: str) -> list:
+    last = updates[-1] if updates else {}
+    former = updates[-2] if len(updates) > 1 else {}
+    spent, before = (
+        [row.get("tokens_train", 0), row.get("tokens_probe", 0)] for row in (last, former)
+    )
+    run = {
+        **key,
+        "macro": test["macro"],
+        "problems": test["problems"],
+        "updates": last.get("update", 0),
+        "tokens_train": spent[0],
+        "tokens_probe": spent[1],
+        "tokens_last": sum(spent) - sum(before),
+        "seconds": last.get("seconds", 0.0),
+        "horizon_unit": config.horizon_unit,
+        "horizon": config.horizon,
+        "hash": run_hash,
+    }
+    return [{**run, "task": task, "score": score} for task, score in test["score"].items()]
+
+
+def _trace(key: dict, updates: list, dev: list) -> pd.DataFrame:
+    trace = pd.DataFrame(updates).reindex(columns=["update", "progress", "tokens_train", *LOGGED])
+    total = trace["tokens_train"]
+    trace["tokens"] = total.diff().fillna(total)
+    scores = pd.DataFrame(
+        [(point["update"], point["progress"], point["macro"]) for point in dev],
+        columns=["update", "progress", "dev"],
+    )
+    trace = trace.merge(scores, on=["update", "progress"], how="outer").sort_values("update")
+    trace = trace.assign(**key)[TRACE_COLUMNS]
+    return trace.astype({"update": int, "tokens": "Int64", **dict.fromkeys(LOGGED, float)})
+
+
+def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> dict:
+    """Where the numbers come from; what all runs share is said once."""
+    shared = {
+        name: _distinct(record[name] for record in records)
+        for name in ("commit", "numerics_version", "python", "versions", "hardware")
+    }
+    return {
+        "experiment": experiment,
+        "profile": profile,
+        "params": params,
+        **shared,
+        "command": records[0]["command"] if records else None,
+        "started": min((r["started"] for r in records), default=None),
+        "finished": max((r["finished"] for r in records), default=None),
+        "runs": [{k: r[k] for k in ("arm", "seed", "start", "hash", "commit")} for r in records],
+    }
+
+
+def _distinct(values) -> list:
+    found = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def folder(experiment: str, profile: str) -> Path:
+    """Where a record lies."""
+    return paths.reference() / profile / experiment
+
+
+def save(results: Results, to: Path) -> None:
+    """Write a record."""
+    to.mkdir(parents=True, exist_ok=True)
+    for name in ("runs", "traces"):
+        table = getattr(results, name)
+        table.to_csv(to / f"{name}.csv", index=False, float_format=f"%.{DIGITS}g")
+    provenance.write_json(to / "meta.json", results.meta)
+
+
+def load(experiment: str, profile: str) -> Results | None:
+    """The record of an experiment under a profile; None where there is none."""
+    where = folder(experiment, profile)
+    if not (where / "meta.json").is_file():
+        return None
+    text = {"arm": str, "start": str, "task": str, "hash": str, "horizon_unit": str}
+    runs, traces = (
+        pd.read_csv(where / f"{name}.csv", dtype={k: text[k] for k in text if k in columns})
+        for name, columns in (("runs", RUN_COLUMNS), ("traces", TRACE_COLUMNS))
+    )
+    return Results(runs, traces, provenance.read_json(where / "meta.json"))

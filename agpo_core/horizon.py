@@ -1,0 +1,161 @@
+"""The clock of a run: what it may spend, what it has spent, and where its random numbers come from.
+
+Three things that everything else leans on.
+
+* **Ledger and horizon.** A run may generate a number of tokens, make a number of updates or compute for a number of
+  seconds. *Progress* is the consumed share of that; learning rate, evaluations and stop are functions of progress and
+  of nothing else. The paper counts sampled continuation tokens of both phases (§4.1); so does the ledger, with EOS,
+  without prompts and pads, over all ranks. Evaluation tokens are counted apart.
+* **Streams.** Random numbers are *counter-based* (Philox 4x32-10; Salmon et al., SC 2011): the number for a token is a
+  function of (seed, phase, update, prompt, sample, token) alone. A sample therefore does not change with the batch it
+  is drawn in, with finished rows being dropped, with the number of ranks, or with whether there was a probe.
+* **State.** All of it is one small JSON object.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+PHASES = {"prompts": 0, "probe": 1, "train": 2, "evaluation": 3}
+
+_MASK = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+
+
+@dataclass
+class Horizon:
+    """What a run may spend and what it has spent.
+
+    progress = spent / total, in [0, 1];  spent = probe + train tokens, or updates, or seconds
+
+    Args:
+        unit: "tokens", "updates" or "seconds" (of training; evaluation is not counted).
+        total: the budget in that unit, >= 0.
+    """
+
+    unit: str
+    total: float
+    tokens: dict = field(default_factory=lambda: {"probe": 0, "train": 0, "evaluation": 0})
+    updates: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self):
+        if self.unit not in ("tokens", "updates", "seconds"):
+            raise ValueError(f"unit must be tokens, updates or seconds; got {self.unit!r}.")
+        if not self.total >= 0:
+            raise ValueError(f"total must be 0 or more {self.unit}; got {self.total!r}.")
+
+    @property
+    def spent(self) -> float:
+        if self.unit == "tokens":
+            return self.tokens["probe"] + self.tokens["train"]
+        return getattr(self, self.unit)
+
+    @property
+    def progress(self) -> float:
+        """The consumed share of the horizon, in [0, 1]."""
+        return min(1.0, self.spent / self.total) if self.total > 0 else 1.0
+
+    @property
+    def done(self) -> bool:
+        """True at the first update at or past the horizon."""
+        return self.spent >= self.total
+
+    def count(self, phase: str, tokens: int) -> None:
+        """Book sampled continuation tokens (of all ranks) under "probe", "train" or "evaluation"."""
+        if phase not in self.tokens:
+            raise ValueError(f"phase must be one of {', '.join(self.tokens)}; got {phase!r}.")
+        if tokens < 0:
+            raise ValueError(f"tokens must be 0 or more; got {tokens!r}.")
+        self.tokens[phase] += int(tokens)
+
+    def tick(self, seconds: float) -> None:
+        """Close one update that took so many seconds."""
+        self.updates += 1
+        self.seconds += seconds
+
+    def state(self) -> dict:
+        """Plain JSON; `Horizon(**state)` is an equal horizon."""
+        return {
+            "unit": self.unit,
+            "total": self.total,
+            "tokens": dict(self.tokens),
+            "updates": self.updates,
+            "seconds": self.seconds,
+        }
+
+
+def crossed(before: float, after: float, every: float) -> bool:
+    """True when progress passed a multiple of `every` on its way from `before` to `after`.
+
+    Args:
+        before, after: progress in [0, 1], before <= after.
+        every: share of the horizon in (0, 1].
+    """
+    slack = 1e-9  # 3 * (1 / 3) must count as 1
+    return int(after / every + slack) > int(before / every + slack)
+
+
+def philox(counter: tuple[Tensor, ...], key: tuple[int, int]) -> tuple[Tensor, ...]:
+    """Philox 4x32-10, the counter-based generator of Salmon et al. (SC 2011), vectorised.
+
+    Args:
+        counter: four int64 tensors of equal shape holding unsigned 32-bit words.
+        key: two unsigned 32-bit words.
+    Returns:
+        Four int64 tensors of unsigned 32-bit words, a bijection of the counter under the key.
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        low = c0 * _MULTIPLIERS[0]  # int64 products wrap; their bits are those of the unsigned product
+        high = c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (
+            (high >> 32) & _MASK ^ c1 ^ k0,
+            high & _MASK,
+            (low >> 32) & _MASK ^ c3 ^ k1,
+            low & _MASK,
+        )
+        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
+    return c0, c1, c2, c3
+
+
+def uniforms(
+    seed: int, phase: str, update: int, prompts_B: Tensor, samples_B: Tensor, token: int
+) -> Tensor:
+    """Uniform numbers in [0, 1), each a function of its own key alone.
+
+    u = (53 bits of Philox at counter (prompt, sample, token, update) and key (seed, phase)) / 2^53
+
+    Args:
+        seed: the run's seed, in [0, 2^32).
+        phase: a name in PHASES; phases have independent streams.
+        update: index of the update.
+        prompts_B: int64, index of each row's prompt within the update, over all ranks.
+        samples_B: int64, index of each row within its group.
+        token: index of the token within the completion.
+    Returns:
+        float64, shape of prompts_B.
+    """
+    if phase not in PHASES:
+        raise ValueError(f"phase must be one of {', '.join(PHASES)}; got {phase!r}.")
+    ones = torch.ones_like(prompts_B)
+    counter = (prompts_B, samples_B, ones * token, ones * update)
+    a, b, _, _ = philox(counter, (seed & _MASK, PHASES[phase]))
+    return ((a >> 5) * 2**26 + (b >> 6)).double() / 2**53
+
+
+def permutation(seed: int, n: int, key: int) -> Tensor:
+    """A random order of n items, a function of (seed, key) alone.
+
+    Args:
+        seed: the run's seed.
+        n: number of items.
+        key: names the permutation, in [0, 2^32).
+    Returns:
+        int64 of shape (n,).
+    """
+    items = torch.arange(n)
+    return uniforms(seed, "prompts", key, items, torch.zeros_like(items), 0).argsort()

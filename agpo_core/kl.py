@@ -1,0 +1,94 @@
+"""KL divergence of two policies: per-token estimators, the exact value, the step drift of Eq. 6.
+
+With d = log π(a) - log π_ref(a) and actions sampled from π, k1 and k3 have the expectation
+KL(π‖π_ref); k2 has it to second order. As losses they differ: the gradient of k2 is that of
+KL(π‖π_ref), the gradient of k3 is that of KL(π_ref‖π), and that of k1 is zero in expectation and
+does not see π_ref (see `losses.kl_penalty`).
+"""
+
+import torch
+
+from agpo_core.checks import check_choice, check_same_shape
+
+
+def k1(logps, reference_logps):
+    """Estimate KL(π‖π_ref) by d = log π - log π_ref: unbiased, of either sign.
+
+    Args:
+        logps, reference_logps: log-probabilities of the sampled tokens, nats, one shape.
+
+    Returns:
+        d per token.
+    """
+    check_same_shape(logps=logps, reference_logps=reference_logps)
+    return logps - reference_logps
+
+
+def k2(logps, reference_logps):
+    """Estimate KL(π‖π_ref) by d² / 2: biased, never negative. Arguments as for `k1`."""
+    return k1(logps, reference_logps).square() / 2
+
+
+def k3(logps, reference_logps):
+    """Estimate KL(π‖π_ref) by exp(-d) - 1 + d: unbiased, never negative. Arguments as for `k1`.
+
+    Grows exponentially where the reference finds a token likelier than the policy does: 142 at
+    d = -5, where k2 is 12.5; infinite in float32 at d < -88.
+    """
+    d = k1(logps, reference_logps)
+    return torch.expm1(-d) + d
+
+
+def categorical_kl(logits, reference_logits):
+    """Compute KL(π‖π_ref) exactly, from the whole vocabulary.
+
+    KL = Σ_v π(v) (log π(v) - log π_ref(v))
+
+    Zero when the distributions are equal; tokens of probability zero under π add nothing.
+
+    Args:
+        logits, reference_logits: unnormalised log-probabilities, (..., V), one shape.
+
+    Returns:
+        KL in nats, (...).
+
+    Example:
+        >>> categorical_kl(torch.tensor([3.0, 1.0]).log(), torch.tensor([1.0, 1.0]).log())
+        tensor(0.1308)
+    """
+    check_same_shape(logits=logits, reference_logits=reference_logits)
+    logps, reference_logps = logits.log_softmax(-1), reference_logits.log_softmax(-1)
+    # 0 log 0 = 0: without the mask a logit of -inf gives 0 * inf.
+    log_ratio = (logps - reference_logps).masked_fill(logps == -torch.inf, 0.0)
+    return (logps.exp() * log_ratio).sum(-1)
+
+
+def step_drift(old_logps_B_T, new_logps_B_T, mask_B_T, estimator="k1", denominator=None):
+    """Estimate how far one update moved the policy, on the tokens that the old policy sampled.
+
+    D̂_step = Σ_t m_t (log π_old(a_t) - log π_new(a_t)) / Σ_t m_t                   (AGPO Eq. 6)
+
+    An estimate of KL(π_old‖π_new) at temperature 1, detached. Eq. 6 is k1, and can be negative; k3
+    cannot. Zero when the policy did not move or no token is kept.
+
+    Args:
+        old_logps_B_T, new_logps_B_T: log-probabilities before and after the update, nats.
+        mask_B_T: bool or 0/1, 1 on sampled tokens.
+        estimator: "k1" (Eq. 6) or "k3".
+        denominator: number of tokens of the whole batch, when these rows are a part of it: the
+            parts' results then add up to the whole's. Default: the tokens given.
+
+    Returns:
+        A scalar tensor, nats per token.
+
+    Example:
+        >>> old, new = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.5, -9.0]])
+        >>> step_drift(old, new, torch.tensor([[1, 0]]))
+        tensor(0.5000)
+    """
+    check_choice("estimator", estimator, ("k1", "k3"))
+    check_same_shape(old_logps_B_T=old_logps_B_T, new_logps_B_T=new_logps_B_T, mask_B_T=mask_B_T)
+    drift_B_T = (k1 if estimator == "k1" else k3)(old_logps_B_T.detach(), new_logps_B_T.detach())
+    # Fill, not multiply: padding may hold anything. At least 1: no token is no drift, not 0 / 0.
+    tokens = mask_B_T.bool().sum().clamp(min=1) if denominator is None else denominator
+    return drift_B_T.masked_fill(~mask_B_T.bool(), 0.0).sum() / tokens

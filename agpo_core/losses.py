@@ -1,0 +1,172 @@
+"""The clipped surrogate and its parts: AGPO Eqs. 2, 3 and 7.
+
+The loss of an update is `-aggregate(clipped_surrogate(...) - beta * kl_penalty(...), mask)`.
+Choices where the paper leaves room:
+
+- The ratio is per token, the proxy "used in practice" (§3.4, Eqs. 13, 14). Eq. 2's product over the
+  sequence is `level="sequence"`; it leaves any clip range at once on long answers.
+- Losses are averaged over a sequence's tokens, then over sequences (Eq. 3's 1 / G).
+- Eq. 13 lacks the `min` of Eqs. 3 and 7; it is kept here.
+- Log-ratios are bounded to ±20: exp(20) = 5e8 lies beyond any clip range, and the bound keeps the
+  exponential and its gradient finite.
+- The reference KL is k3, averaged like the surrogate; Eq. 3 does not name an estimator.
+"""
+
+import torch
+
+from agpo_core.checks import check_choice, check_same_shape
+from agpo_core.kl import k1, k2, k3
+
+LEVELS = ("token", "sequence", "sequence_geo")
+AGGREGATIONS = ("sequence_mean", "token_mean", "constant")
+KL_PENALTIES = {("k3", "loss"): k3, ("k2", "loss"): k2, ("k1", "reward"): k1}
+LOG_RATIO_MAX = 20.0  # nats
+
+
+def importance_ratio(logps_B_T, old_logps_B_T, mask_B_T, level="token"):
+    """Compare the policy with the one that sampled.
+
+    token:         ρ[b, t] = π(a_t) / π_old(a_t)                                   (AGPO Eq. 14)
+    sequence:      ρ[b, t] = Π_t π(a_t) / π_old(a_t)                               (AGPO Eq. 2)
+    sequence_geo:  ρ[b, t] = (Π_t π(a_t) / π_old(a_t))^(1 / length)
+
+    Sequence levels give every token of a row the row's ratio. One where the policies agree. Masked
+    tokens never matter.
+
+    Args:
+        logps_B_T: log-probabilities under the policy, nats; carries the gradient.
+        old_logps_B_T: the same under the sampling policy, at the same temperature.
+        mask_B_T: bool or 0/1, 1 on sampled tokens.
+        level: "token", "sequence" or "sequence_geo".
+
+    Returns:
+        ratio_B_T, > 0.
+
+    Example:
+        >>> logps, mask = torch.tensor([[0.5, 0.25]]).log(), torch.ones(1, 2)
+        >>> importance_ratio(logps, torch.tensor([[0.25, 0.25]]).log(), mask, level="sequence")
+        tensor([[2., 2.]])
+    """
+    check_choice("level", level, LEVELS)
+    check_same_shape(logps_B_T=logps_B_T, old_logps_B_T=old_logps_B_T, mask_B_T=mask_B_T)
+    log_ratio_B_T = (logps_B_T - old_logps_B_T).masked_fill(~mask_B_T.bool(), 0.0)
+    if level != "token":
+        total_B_1 = log_ratio_B_T.sum(dim=1, keepdim=True)
+        if level == "sequence_geo":
+            # At least 1: a row without tokens has ratio 1, not 0 / 0.
+            total_B_1 = total_B_1 / mask_B_T.bool().sum(dim=1, keepdim=True).clamp(min=1)
+        log_ratio_B_T = total_B_1.expand_as(log_ratio_B_T)
+    return log_ratio_B_T.clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX).exp()
+
+
+def clip_range(epsilon_low, epsilon_high=None):
+    """Give the ends of the trust region, 1 - ε_low and 1 + ε_high; ε_high defaults to ε_low.
+
+    Raises where a radius is negative or NaN.
+    """
+    epsilon_high = epsilon_low if epsilon_high is None else epsilon_high
+    for name, epsilon in (("epsilon_low", epsilon_low), ("epsilon_high", epsilon_high)):
+        if not (torch.as_tensor(epsilon) >= 0).all():
+            raise ValueError(f"{name}={epsilon} is not a radius; give a number >= 0.")
+    return 1 - epsilon_low, 1 + epsilon_high
+
+
+def clipped_surrogate(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None):
+    """Form the objective that is to be maximised.
+
+    J[b, t] = min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A)                           (AGPO Eqs. 3, 7)
+
+    Equals A where the ratio is 1. Its gradient is zero where the clip binds (`metrics.clip_binds`).
+
+    Args:
+        ratio_B_T: ρ, from `importance_ratio`.
+        advantages_B_T: A, (B, T), or (B, 1) to broadcast a rollout's advantage.
+        epsilon_low, epsilon_high: ε, >= 0, constant in the policy; the range is symmetric by
+            default. Numbers, or tensors (B, 1) for one radius a rollout.
+
+    Returns:
+        objective_B_T.
+
+    Example:
+        >>> clipped_surrogate(torch.tensor([[1.5, 0.5]]), torch.tensor([[2.0, -2.0]]), 0.2)
+        tensor([[ 2.4000, -1.6000]])
+    """
+    lowest, highest = clip_range(epsilon_low, epsilon_high)
+    return torch.minimum(
+        ratio_B_T * advantages_B_T, ratio_B_T.clamp(lowest, highest) * advantages_B_T
+    )
+
+
+def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denominator=None):
+    """Average token values over a minibatch.
+
+    sequence_mean:  Σ_b (Σ_t m v / Σ_t m) / N                                      (AGPO Eq. 3)
+    token_mean:     Σ_b Σ_t m v / M
+    constant:       Σ_b Σ_t m v / (N max_length)
+
+    N is the number of sequences with at least one token, M the number of tokens. Masked values
+    never matter. Zero when everything is masked.
+
+    Args:
+        values_B_T: token values; the gradient flows through.
+        mask_B_T: bool or 0/1, 1 on sampled tokens.
+        mode: "sequence_mean", "token_mean" or "constant".
+        max_length: tokens a sequence may have, > 0; used by "constant" alone.
+        denominator: N (or M for "token_mean") of the whole minibatch, when these rows are a part of
+            it, a micro-batch or a rank's share: the parts' results then add up to the whole's.
+            Default: the rows given.
+
+    Returns:
+        A scalar tensor.
+
+    Example:
+        >>> values, mask = torch.tensor([[1.0, 3.0], [5.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
+        >>> aggregate(values, mask), aggregate(values, mask, "token_mean")
+        (tensor(3.5000), tensor(3.))
+    """
+    check_choice("mode", mode, AGGREGATIONS)
+    check_same_shape(values_B_T=values_B_T, mask_B_T=mask_B_T)
+    if mode == "constant" and not (max_length and max_length > 0):
+        raise ValueError(
+            f"max_length={max_length}: mode='constant' divides by the tokens a sequence may have."
+        )
+    # Fill, not multiply: padding may hold anything, and 0 * NaN is NaN.
+    sums_B = values_B_T.masked_fill(~mask_B_T.bool(), 0.0).sum(dim=1)
+    lengths_B = mask_B_T.bool().sum(dim=1)
+    if denominator is None:
+        count = lengths_B.sum() if mode == "token_mean" else (lengths_B > 0).sum()
+        denominator = count.clamp(min=1)  # at least 1: nothing to average is zero, not 0 / 0
+    if mode == "sequence_mean":
+        sums_B = sums_B / lengths_B.clamp(min=1)
+    elif mode == "constant":
+        sums_B = sums_B / max_length
+    return sums_B.sum() / denominator
+
+
+def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss"):
+    """Hold the policy near the reference: D_KL(π‖π_ref) of AGPO Eqs. 3 and 7, per token.
+
+    k3 or k2 belong in the loss, where their gradient acts; k1 belongs in the reward, where its
+    value acts.
+
+    Args:
+        logps_B_T: log-probabilities under the policy at temperature 1, nats.
+        reference_logps_B_T: the same under the reference; no gradient flows into it.
+        estimator: "k3" or "k2" with placement "loss"; "k1" with placement "reward".
+        placement: "loss" (subtract β times it from the objective) or "reward" (subtract β times it
+            from the token's reward; detached, for a reward has no gradient).
+
+    Returns:
+        penalty_B_T, nats.
+
+    Raises:
+        ValueError: any other pair. k1 as a loss would not hold the policy at all.
+    """
+    if (estimator, placement) == ("k1", "loss"):
+        raise ValueError(
+            "estimator='k1' as a loss has the gradient of log π alone: zero in expectation, and "
+            "blind to the reference. Use estimator='k3' or 'k2', or placement='reward'."
+        )
+    check_choice("(estimator, placement)", (estimator, placement), tuple(KL_PENALTIES))
+    penalty_B_T = KL_PENALTIES[estimator, placement](logps_B_T, reference_logps_B_T.detach())
+    return penalty_B_T.detach() if placement == "reward" else penalty_B_T

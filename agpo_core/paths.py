@@ -1,0 +1,62 @@
+"""Where things are, whatever the working directory.
+
+The package is installed editable, so the repository is the folder above it. What runs write goes
+to `outputs/`, or to the folder named by the environment variable AGPO_OUTPUTS; what is committed
+(reference, params, notebooks) stays in the repository.
+"""
+
+import os
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def root() -> Path:
+    """The repository.
+
+    Raises:
+        FileNotFoundError: the package was installed as a copy, outside a checkout.
+    """
+    folder = _PACKAGE.parent
+    if not (folder / "pyproject.toml").is_file():
+        raise FileNotFoundError(
+            f"{folder} is not a checkout of this repository: install the package from one, "
+            "with `pip install -e .`."
+        )
+    return folder
+
+
+def outputs() -> Path:
+    """Everything that is written: AGPO_OUTPUTS where it is set, else `outputs/`."""
+    override = os.environ.get("AGPO_OUTPUTS")
+    return Path(override).expanduser().resolve() if override else root() / "outputs"
+
+
+def runs() -> Path:
+    """All run folders."""
+    return outputs() / "runs"
+
+
+def run_dir(experiment: str, profile: str, method: str, seed: int, config_hash: str) -> Path:
+    """The folder of one run; its hash keeps runs with different settings apart."""
+    return runs() / experiment / profile / f"{method}-s{seed}-{config_hash}"
+
+
+def reference() -> Path:
+    """Recorded results: committed, so AGPO_OUTPUTS does not move them."""
+    return root() / "outputs" / "reference"
+
+
+def params() -> Path:
+    """The profiles: smoke.yaml, tiny.yaml, small.yaml, paper.yaml."""
+    return root() / "params"
+
+
+def notebooks() -> Path:
+    """The notebooks."""
+    return root() / "notebooks"
+
+
+def models() -> Path:
+    """The embedded tiny models, shipped inside the package."""
+    return _PACKAGE / "models"

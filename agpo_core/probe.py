@@ -1,0 +1,270 @@
+"""What the probe measures: reward dispersion, reward skewness, vote entropy, and their sum U.
+
+AGPO Eqs. 1, 5, 8, 9 and the robust dispersions of §4.5. Departures from the paper:
+
+- A group whose rewards are all equal (max == min) has dispersion, skewness and advantage exactly
+  zero. In floating point the mean of equal rewards differs from them by a rounding error, and Eq. 1
+  divides that error by 1e-8.
+- MAD and IQR can be zero although the rewards differ: with eight binary rewards MAD is zero unless
+  exactly four are right, IQR when one or seven are. Eq. 1 would then give advantages near 9e7, so
+  the standard deviation stands in. `prompt_statistics` counts these groups.
+- The median of an even number is the mean of the middle two (`torch.median` takes the lower one).
+- The guard of Eq. 5 is on the standard deviation in every dispersion mode. On the mode's own
+  dispersion (`guard="mode"`) it switches skewness off for most binary groups under MAD.
+- Skewness is g1, whose largest value in a group of G is (G - 2) / sqrt(G - 1): 2.27 at G = 8. The
+  bound kappa_max = 10 does not bind below G = 103.
+- Answers that could not be extracted vote for one shared class.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+
+from agpo_core.checks import check_choice, check_rewards
+
+DISPERSIONS = ("std", "mad", "iqr")
+FALLBACKS = ("std", "zero", "error")
+SKEWNESS_ESTIMATORS = ("g1", "G1", "b1")
+GUARDS = ("std", "mode")
+MISSING = ("shared", "drop", "unique")
+
+
+@dataclass(frozen=True)
+class ProbeState:
+    """The update's statistical state: means over the prompts of all ranks (§3.1.1, §3.3)."""
+
+    sigma: float  # mean of σ̂, units of reward, >= 0
+    skewness: float  # mean of |κ̃₃|, in [0, κ_max]
+    vote_entropy: float  # mean of E_probe, nats, in [0, log G]
+
+    @classmethod
+    def mean(cls, statistics):
+        """Average the _P tensors of `prompt_statistics`, gathered from all ranks, in float64."""
+        return cls(
+            **{
+                name: statistics[name].double().mean().item()
+                for name in ("sigma", "skewness", "vote_entropy")
+            }
+        )
+
+
+def equal_rewards(rewards_P_G):
+    """Say which groups carry no signal: max_g r[p, g] == min_g r[p, g], compared exactly.
+
+    Args:
+        rewards_P_G: rewards, float32 or float64.
+
+    Returns:
+        equal_P: bool. A loop that drops or resamples such groups selects them with it.
+    """
+    check_rewards(rewards_P_G)
+    return rewards_P_G.amax(dim=1) == rewards_P_G.amin(dim=1)
+
+
+def dispersion(rewards_P_G, mode="std", fallback="std"):
+    """Measure how far the rewards of a group lie apart.
+
+    std:  σ̂ = sqrt(Σ_g (r_g - μ)² / (G - 1))                                    (AGPO Eq. 1)
+    mad:  σ̂ = 1.4826 median_i |r_i - median_j r_j|                              (AGPO §4.5)
+    iqr:  σ̂ = (Q_0.75(r) - Q_0.25(r)) / 1.349                                   (AGPO §4.5)
+
+    Quantiles interpolate linearly. Exactly zero, gradient too, when all rewards of a group are
+    equal, so also at G = 1.
+
+    Args:
+        rewards_P_G: rewards, float32 or float64, finite.
+        mode: "std", "mad" or "iqr".
+        fallback: what a MAD or IQR of zero becomes where the rewards differ: their "std", "zero",
+            or an "error".
+
+    Returns:
+        sigma_P: σ̂ of each prompt's group, >= 0, in units of reward.
+
+    Raises:
+        ValueError: NaN or infinite rewards, an unknown option, or `fallback="error"` met its case.
+
+    Example:
+        >>> dispersion(torch.tensor([[0.0, 0.0, 1.0, 1.0]]))  # sqrt((4 * .25) / 3)
+        tensor([0.5774])
+    """
+    check_choice("fallback", fallback, FALLBACKS)
+    sigma_P = _dispersion_as_printed(rewards_P_G, mode)
+    collapsed_P = (sigma_P == 0) & ~equal_rewards(rewards_P_G)
+    if mode == "std" or fallback == "zero" or not collapsed_P.any():
+        return sigma_P
+    if fallback == "error":
+        rows = collapsed_P.nonzero().flatten().tolist()
+        raise ValueError(
+            f"rewards_P_G: {mode} is zero in groups {rows} although their rewards differ; take "
+            "fallback='std' or 'zero', or mode='std'."
+        )
+    return torch.where(collapsed_P, _dispersion_as_printed(rewards_P_G, "std"), sigma_P)
+
+
+def _dispersion_as_printed(rewards_P_G, mode):
+    """σ̂ of one mode, without fallback, zero exactly where all rewards are equal."""
+    check_choice("mode", mode, DISPERSIONS)
+    equal_P = equal_rewards(rewards_P_G)
+    if mode == "std":
+        residual_P_G = rewards_P_G - rewards_P_G.mean(dim=1, keepdim=True)
+        variance_P = residual_P_G.square().sum(dim=1) / max(rewards_P_G.shape[1] - 1, 1)
+        # The square root has no gradient at zero: equal groups take that of 1, and are zeroed below
+        sigma_P = variance_P.masked_fill(equal_P, 1.0).sqrt()
+    elif mode == "mad":
+        # quantile(0.5) is the mean of the middle two where G is even.
+        median_P_1 = rewards_P_G.quantile(0.5, dim=1, keepdim=True)
+        sigma_P = 1.4826 * (rewards_P_G - median_P_1).abs().quantile(0.5, dim=1)
+    else:
+        sigma_P = (rewards_P_G.quantile(0.75, dim=1) - rewards_P_G.quantile(0.25, dim=1)) / 1.349
+    return sigma_P.masked_fill(equal_P, 0.0)
+
+
+def skewness(rewards_P_G, sigma_min=1.0e-6, kappa_max=10.0, estimator="g1", guard="std"):
+    """Measure the asymmetry of a group's rewards, guarded and bounded.
+
+    κ̃₃ = 1[σ̂ >= σ_min] clip(κ₃, -κ_max, κ_max)                                  (AGPO Eq. 5)
+
+    g1:  κ₃ = m₃ / m₂^(3/2),  m_k = Σ_g (r_g - μ)^k / G
+    G1:  g1 sqrt(G (G - 1)) / (G - 2)
+    b1:  m₃ / s³ = g1 ((G - 1) / G)^(3/2),  s the unbiased standard deviation
+
+    Zero when all rewards of a group are equal, and for G <= 2.
+
+    Args:
+        rewards_P_G: rewards, float32 or float64, finite.
+        sigma_min: σ_min, units of reward, >= 0.
+        kappa_max: κ_max, > 0.
+        estimator: "g1", "G1" or "b1".
+        guard: the σ̂ held against σ_min: "std", or literally "mad" or "iqr", without fallback.
+
+    Returns:
+        kappa_P: κ̃₃ with its sign; positive when few rollouts are right.
+
+    Example:
+        >>> skewness(torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]))  # 6 / sqrt(7)
+        tensor([2.2678])
+    """
+    check_choice("estimator", estimator, SKEWNESS_ESTIMATORS)
+    guarded_P = _dispersion_as_printed(rewards_P_G, guard) < sigma_min
+    equal_P, G = equal_rewards(rewards_P_G), rewards_P_G.shape[1]
+    residual_P_G = rewards_P_G - rewards_P_G.mean(dim=1, keepdim=True)
+    # m₂ = 0 would divide by zero: equal groups take m₂ = 1, and are zeroed below.
+    second_P = residual_P_G.square().mean(dim=1).masked_fill(equal_P, 1.0)
+    kappa_P = residual_P_G.pow(3).mean(dim=1) / second_P.pow(1.5)
+    if estimator == "G1" and G > 2:
+        kappa_P = kappa_P * math.sqrt(G * (G - 1)) / (G - 2)
+    elif estimator == "b1":
+        kappa_P = kappa_P * ((G - 1) / G) ** 1.5
+    silent_P = guarded_P | equal_P | (G <= 2)
+    return kappa_P.clamp(-kappa_max, kappa_max).masked_fill(silent_P, 0.0)
+
+
+def vote_entropy(answers_P_G, missing="shared"):
+    """Measure how far the answers of a group disagree, in nats.
+
+    E_probe = -Σ_y p(y) log p(y),  p(y) the share of the group's votes for y      (AGPO Eq. 8)
+
+    Zero when all answers agree; log G when all differ. The vote key is the grader's canonical
+    answer.
+
+    Args:
+        answers_P_G: one list of hashable answers a prompt; None where nothing could be extracted.
+        missing: None votes for one "shared" class, does not vote ("drop"), or is a class of its own
+            each time ("unique").
+
+    Returns:
+        entropy_P: float64, in [0, log G]; zero for a group without votes.
+
+    Example:
+        >>> vote_entropy([["4", "4", "5", None]])  # 1.5 log 2
+        tensor([1.0397], dtype=torch.float64)
+    """
+    check_choice("missing", missing, MISSING)
+    return torch.tensor(
+        [_entropy_of_votes(answers_G, missing) for answers_G in answers_P_G], dtype=torch.float64
+    )
+
+
+def _entropy_of_votes(answers_G, missing):
+    counts = Counter(answers_G)
+    if missing != "shared":
+        unread = counts.pop(None, 0)
+        if missing == "unique":
+            counts.update({object(): 1 for _ in range(unread)})
+    votes = sum(counts.values())
+    return sum(count / votes * math.log(votes / count) for count in counts.values())
+
+
+def uncertainty(sigma, skewness, vote_entropy, weights=(1.0, 1.0, 0.1), signals_mask=(1, 1, 1, 1)):
+    """Add the probe's signals up to one raw uncertainty score.
+
+    U = w_r σ̂ + w_e E_probe + w_k |κ̃₃|                                           (AGPO Eq. 9)
+
+    With the paper's weights and eight binary rewards U <= 2.66: Eq. 12 keeps τ in [.60, 1.40], and
+    its bounds [.5, 1.5] never bind.
+
+    Args:
+        sigma, skewness, vote_entropy: numbers or tensors of one shape.
+        weights: (w_r, w_e, w_k), in the paper's order: σ̂, E_probe, |κ̃₃|.
+        signals_mask: 0 removes a signal; order of §4.5: σ̂, |κ̃₃|, E_probe, step KL. Bits after the
+            third do not enter Eq. 9.
+
+    Returns:
+        U, >= 0, of the same type.
+
+    Example:
+        >>> uncertainty(sigma=0.5, skewness=2.0, vote_entropy=1.0)
+        1.7
+    """
+    use_sigma, use_skewness, use_vote_entropy = signals_mask[:3]
+    w_r, w_e, w_k = weights
+    return (
+        use_sigma * w_r * sigma
+        + use_vote_entropy * w_e * vote_entropy
+        + use_skewness * w_k * abs(skewness)
+    )
+
+
+def prompt_statistics(
+    rewards_P_G,
+    answers_P_G,
+    mode="std",
+    fallback="std",
+    estimator="g1",
+    guard="std",
+    missing="shared",
+    sigma_min=1.0e-6,
+    kappa_max=10.0,
+):
+    """Measure each prompt's probe group: everything the controllers need (AGPO §3.1.1).
+
+    Gather the tensors over ranks, then `ProbeState.mean(statistics)`.
+
+    Args:
+        rewards_P_G: probe rewards, float32 or float64, finite.
+        answers_P_G: probe answers, lists of hashable or None, the shape of the rewards.
+        mode, fallback: as in `dispersion`.
+        estimator, sigma_min, kappa_max: as in `skewness`.
+        guard: Eq. 5's guard is on "std", or on the "mode" chosen, before its fallback.
+        missing: as in `vote_entropy`.
+
+    Returns:
+        dict of _P tensors in the rewards' dtype: sigma, skewness (= |κ̃₃|), vote_entropy, and
+        fallback (1 where MAD or IQR was zero although the rewards differ).
+    """
+    check_rewards(rewards_P_G)
+    check_choice("guard", guard, GUARDS)
+    P, G = rewards_P_G.shape
+    if len(answers_P_G) != P or any(len(answers_G) != G for answers_G in answers_P_G):
+        raise ValueError(f"answers_P_G must hold {P} lists of {G} answers, one for each reward.")
+    collapsed_P = (_dispersion_as_printed(rewards_P_G, mode) == 0) & ~equal_rewards(rewards_P_G)
+    return {
+        "sigma": dispersion(rewards_P_G, mode, fallback),
+        "skewness": skewness(
+            rewards_P_G, sigma_min, kappa_max, estimator, guard=mode if guard == "mode" else "std"
+        ).abs(),
+        "vote_entropy": vote_entropy(answers_P_G, missing).to(rewards_P_G),
+        "fallback": collapsed_P.to(rewards_P_G),
+    }

@@ -1,0 +1,450 @@
+"""Nine procedural micro-tasks, one stand-in for each benchmark of AGPO's Table 1, in the same order and of the same kind.
+
+They are small enough for a model of 0.2 M parameters on one CPU core. Their scores say nothing about the benchmarks
+they stand in for, and are never shown beside the paper's numbers.
+
+A problem's pool is a function of its prompt alone (a hash), so that no prompt is ever in two pools: `train` for
+reinforcement learning, `dev` and `test` for evaluation, and `supervised` for the demonstrations that the shipped models
+were trained on.
+
+Demonstrations vary as language does: separators, closing marks and the order of terms are free, and all graded equal.
+A share of them carries a *slip*, nearly always the same one for a task. The share grows with the size of the numbers,
+so that the right answer and its rival are close to a tie: a policy trained on them is capable but imprecise, and
+reinforcement learning has something to re-weigh. A slip is never right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+
+from agpo_core.tasks import SPLITS, Graded, Problem
+from agpo_core.tasks.expressions import outputs
+
+SIZES = {"train": 4096, "dev": 128, "test": 400}
+POOLS = ("train",) * 6 + ("supervised",) * 6 + ("test",) * 3 + ("dev",)  # sixteenths of the prompt space
+
+JOINS = (",", ";", ":", ">", " ")  # between the parts of an answer
+ENDS = ("", ".", "!", " ")  # after an answer
+LETTERS = "ABCD"
+NUMERALS = "零一二三四五六七八九"
+
+# Every character that a prompt or a completion may hold: the shipped models' vocabulary.
+ALPHABET = (
+    " !%()*+,-./0123456789:;<=>?^_"
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    "零一二三四五六七八九十、。，；？！"
+    "小明红华丽刚军有块糖个梨本书支笔只鸡张纸买得借用送丢再后了比大的半是两倍"
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A problem before it is given a name: prompt, answer, working, and how slip-prone it is (0 to 1)."""
+
+    prompt: str
+    answer: str
+    working: tuple
+    hardness: float
+    tests: tuple = ()
+
+
+def pool(prompt: str) -> str:
+    """The one pool a prompt belongs to."""
+    return POOLS[hashlib.sha256(prompt.encode()).digest()[0] % len(POOLS)]
+
+
+class MicroTask:
+    """A procedural task. Subclasses draw items, demonstrate them, and extract the canonical answer."""
+
+    name: str
+    title: str
+    stands_in_for: str
+    slip_share = (0.40, 0.66)  # share of slipped demonstrations, from the easiest problem to the hardest
+
+    def __init__(self, data_dir: str | None = None):
+        """`data_dir` is accepted because every task takes one; a procedural task reads no files."""
+
+    # -- what a subclass says ------------------------------------------------------------------------------------
+    def draw(self, rng: Random, index: int) -> Item:
+        """One item. `index` rotates whatever has to be balanced, such as the right letter."""
+        raise NotImplementedError
+
+    def demonstrate(self, item: Item, rng: Random, slip: bool) -> str:
+        """One way to write the answer down; with `slip`, a wrong one."""
+        raise NotImplementedError
+
+    def extract(self, problem: Problem, completion: str) -> Hashable | None:
+        """The canonical answer: the vote key of Eq. 8. None when there is none."""
+        raise NotImplementedError
+
+    # -- what every micro-task does ------------------------------------------------------------------------------
+    def problems(self, split: str) -> list[Problem]:
+        if split not in SPLITS:
+            raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
+        return list(_problems(type(self), split))
+
+    def grade(self, problem: Problem, completion: str) -> Graded:
+        answer = self.extract(problem, completion)
+        return Graded(float(answer == self.extract(problem, problem.answer)), answer)
+
+    def item(self, which: str, rng: Random, index: int, seen=()) -> Item:
+        """Draw until an item falls into the pool `which` and is not among the prompts seen."""
+        while pool((item := self.draw(rng, index)).prompt) != which or item.prompt in seen:
+            pass
+        return item
+
+    def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
+        """Endless (prompt, completion) pairs of the supervised pool, slips included; prompts may come again."""
+        rng = Random(f"{self.name} demonstrations {seed}")
+        easy, hard = self.slip_share
+        for index in itertools.count():
+            item = self.item("supervised", rng, index)
+            slip = rng.random() < easy + (hard - easy) * item.hardness
+            yield item.prompt, self.demonstrate(item, rng, slip)
+
+
+@lru_cache(maxsize=None)
+def _problems(task: type[MicroTask], split: str) -> tuple[Problem, ...]:
+    rng, seen = Random(f"{task.name} {split}"), {}
+    for index in range(SIZES[split]):
+        item = task().item(split, rng, index, seen)
+        seen[item.prompt] = Problem(task.name, f"{split}-{index}", item.prompt, item.answer, item.tests)
+    return tuple(seen.values())
+
+
+def rival(value: int, rng: Random, low: int = 0) -> int:
+    """A wrong value: one too many in most cases, else another near one, never below `low`."""
+    if rng.random() < 0.75:
+        return value + 1
+    return rng.choice([v for v in (value - 2, value - 1, value + 2, value + 3, value + 10) if v >= low])
+
+
+def last_number(text: str) -> str | None:
+    """The last run of digits, without leading zeros."""
+    found = re.findall(r"[0-9]+", text)
+    return found[-1].lstrip("0") or "0" if found else None
+
+
+class Steps(MicroTask):
+    """`Bo 7 figs +8 -5?` → `15;10.`: the running totals; the last number is the answer."""
+
+    name = "steps"
+    title = "Two-move word problems with written-out steps"
+    stands_in_for = "GSM8K"
+
+    def draw(self, rng, index):
+        who = rng.choice(("Al", "Bo", "Cy", "Di", "Ed", "Flo"))
+        what = rng.choice(("figs", "pens", "eggs", "cups", "nuts"))
+        start, move = rng.randint(2, 9), rng.choice("+-*")
+        by = rng.randint(2, 3) if move == "*" else rng.randint(1, start if move == "-" else 9)
+        middle = {"+": start + by, "-": start - by, "*": start * by}[move]
+        then = rng.randint(1, 9)
+        sign = "-" if middle >= then and rng.random() < 0.5 else "+"
+        total = middle + then if sign == "+" else middle - then
+        return Item(f"{who} {start} {what} {move}{by} {sign}{then}?", str(total), (middle, total), (then - 1) / 8)
+
+    def demonstrate(self, item, rng, slip):
+        middle, total = item.working
+        if slip:
+            wrong = rival(total, rng)
+            if rng.random() < 0.15:  # the first move slips, and the second carries it on
+                middle += wrong - total if middle + wrong - total >= 0 else 0
+            total = wrong
+        return f"{middle}{rng.choice(JOINS)}{total}{rng.choice(ENDS)}"
+
+    def extract(self, problem, completion):
+        return last_number(completion)
+
+
+class Equations(MicroTask):
+    """`3x+5=26` → `21/3=7`: the constant moved over, then divided; the last number is the answer."""
+
+    name = "equations"
+    title = "Linear equations"
+    stands_in_for = "MATH"
+
+    def draw(self, rng, index):
+        a, x, b = rng.randint(2, 9), rng.randint(1, 9), rng.randint(1, 9)
+        letter, form = rng.choice("xyznktuw"), rng.randrange(4)
+        value = a * x - b if form == 3 else a * x + b
+        if value < 0:
+            return self.draw(rng, index)
+        left = (f"{a}{letter}+{b}", f"{b}+{a}{letter}", f"{a}{letter}+{b}", f"{a}{letter}-{b}")[form]
+        prompt = f"{value}={left}" if form == 2 else f"{left}={value}"
+        return Item(prompt, str(x), (a, x), (x - 1) / 8)
+
+    def demonstrate(self, item, rng, slip):
+        a, x = item.working
+        answer = rival(x, rng, low=1) if slip else x
+        return f"{a * x}{rng.choice('/:')}{a}{rng.choice('=> ')}{answer}{rng.choice(ENDS)}"
+
+    def extract(self, problem, completion):
+        return last_number(completion)
+
+
+class Quantities(MicroTask):
+    """`m=3e4,a=2e1,F?` → `6e5N`: a product of two quantities in scientific notation, with its unit."""
+
+    name = "quantities"
+    title = "Physical quantities in scientific notation"
+    stands_in_for = "OCW"
+
+    LAWS = ("FmaN", "svtm", "URIV", "WFsJ", "QItC", "PUIW", "EPtJ", "FpAN")  # result, two factors, unit
+
+    def draw(self, rng, index):
+        result, left, right, unit = rng.choice(self.LAWS)
+        a, b = rng.randint(2, 9), rng.randint(2, 9)
+        i, j = rng.randint(0, 4), rng.randint(0, 4)
+        given = [f"{left}={a}e{i}", f"{right}={b}e{j}"]
+        rng.shuffle(given)
+        return Item(f"{given[0]},{given[1]},{result}?", f"{a * b}e{i + j}{unit}", (a * b, i + j, unit), (i + j) / 8)
+
+    def demonstrate(self, item, rng, slip):
+        mantissa, exponent, unit = item.working
+        if slip:
+            where = rng.random()
+            if where < 0.85:
+                exponent = rival(exponent, rng)
+            elif where < 0.93:
+                mantissa = mantissa + 1
+            else:
+                unit = rng.choice([law[3] for law in self.LAWS if law[3] != unit])
+        return f"{mantissa}e{exponent}{rng.choice(('',) + JOINS)}{unit}{rng.choice(ENDS)}"
+
+    def extract(self, problem, completion):
+        found = re.findall(r"([0-9]+)e([0-9]+)[^0-9A-Za-z]?([A-Za-z])", completion)
+        if not found:
+            return None
+        mantissa, exponent, unit = found[-1]
+        return mantissa.lstrip("0"), exponent.lstrip("0"), unit
+
+
+class Choice(MicroTask):
+    """A question and four options, `3A5B8C1D`; the answer is the value and its letter, `5:B`; the last letter counts."""
+
+    def ask(self, rng: Random) -> tuple[str, int]:
+        """A question and its value, 1 to 9."""
+        raise NotImplementedError
+
+    def draw(self, rng, index):
+        question, value = self.ask(rng)
+        lure = value + 1 if value < 9 else 8  # the value of the usual slip is always among the options
+        others = rng.sample([v for v in range(1, 10) if v not in (value, lure)], 2)
+        wrong = [lure, *others]
+        rng.shuffle(wrong)
+        right = index % 4
+        options = [*wrong[:right], value, *wrong[right:]]
+        prompt = question + "".join(f"{v}{letter}" for v, letter in zip(options, LETTERS, strict=True))
+        return Item(prompt, LETTERS[right], (value, lure, tuple(options)), (value - 1) / 8)
+
+    def demonstrate(self, item, rng, slip):
+        value, lure, options = item.working
+        letter = item.answer
+        if slip:
+            where = rng.random()
+            if where < 0.75:
+                value = lure
+            elif where < 0.9:
+                value = rng.choice([v for v in options if v not in (value, lure)])
+            letter = LETTERS[options.index(value)]
+            if where >= 0.9:  # the right value beside a wrong letter
+                letter = rng.choice([x for x in LETTERS if x != letter])
+        return f"{value}{rng.choice(JOINS)}{letter}{rng.choice(ENDS)}"
+
+    def extract(self, problem, completion):
+        found = re.findall(r"[A-D]", completion)
+        return found[-1] if found else None
+
+
+class ChoiceSums(Choice):
+    """`7-4+2?3A5B8C1D` → `5:B`."""
+
+    name = "choice_sums"
+    title = "Multiple choice: short sums"
+    stands_in_for = "SAT"
+
+    def ask(self, rng):
+        while True:
+            a, b, c = (rng.randint(1, 9) for _ in range(3))
+            first, second = rng.choice("+-"), rng.choice("+-")
+            middle = a + b if first == "+" else a - b
+            value = middle + c if second == "+" else middle - c
+            if 1 <= value <= 9 and 0 <= middle <= 9:
+                return f"{a}{first}{b}{second}{c}?", value
+
+
+class ChoiceFacts(Choice):
+    """`Mars?3A4B8C1D` → `4:B`: atomic numbers, planets, polygons, Roman and binary numerals."""
+
+    name = "choice_facts"
+    title = "Multiple choice: facts of five sciences"
+    stands_in_for = "MMLU_STEM"
+
+    FACTS = (
+        ("atom H", "atom He", "atom Li", "atom Be", "atom B", "atom C", "atom N", "atom O", "atom F"),
+        ("Mercury", "Venus", "Earth", "Mars", "Jupiter", "Saturn", "Uranus", "Neptune"),
+        (None, None, "trigon", "tetragon", "pentagon", "hexagon", "heptagon", "octagon", "nonagon"),
+        ("rom I", "rom II", "rom III", "rom IV", "rom V", "rom VI", "rom VII", "rom VIII", "rom IX"),
+        ("bin 1", "bin 10", "bin 11", "bin 100", "bin 101", "bin 110", "bin 111", "bin 1000", "bin 1001"),
+    )
+
+    def ask(self, rng):
+        science = rng.choice(self.FACTS)
+        value = rng.choice([i for i, fact in enumerate(science, start=1) if fact])
+        return f"{science[value - 1]}?", value
+
+
+class ChoiceChinese(Choice):
+    """`三的两倍？3A6B8C1D` → `6:B`."""
+
+    name = "choice_chinese"
+    title = "Multiple choice in Chinese"
+    stands_in_for = "GaokaoQA"
+
+    def ask(self, rng):
+        value, by = rng.randint(1, 9), rng.randint(1, 8)
+        kinds = []
+        if value > by:
+            kinds.append(f"比{NUMERALS[value - by]}大{NUMERALS[by]}？")  # larger than a by b
+        if value + by <= 9:
+            kinds.append(f"比{NUMERALS[value + by]}小{NUMERALS[by]}？")  # smaller than a by b
+        if value <= 4:
+            kinds.append(f"{NUMERALS[2 * value]}的一半是？")  # half of a
+        if value % 2 == 0:
+            kinds.append(f"{NUMERALS[value // 2]}的两倍是？")  # twice a
+        return (rng.choice(kinds), value) if kinds else self.ask(rng)
+
+
+class Programs(MicroTask):
+    """`xy 00>3 10>5 01>7` → `3+2*x+4*y`: a program from three examples, graded by the share of its tests it passes."""
+
+    name = "programs"
+    title = "Tiny programs from examples"
+    stands_in_for = "CodeContests"
+
+    POINTS = ((0, 0), (1, 0), (0, 1))  # the examples in the prompt; with HIDDEN, the tests
+    HIDDEN = ((2, 1), (1, 2), (3, 2))
+
+    def draw(self, rng, index):
+        names = rng.choice(("xy", "ab", "mn", "uv", "pq", "st"))
+        a, b, c = rng.randint(1, 9), rng.randint(1, 9), rng.randint(1, 9)
+        points = list(self.POINTS)
+        rng.shuffle(points)
+        shown = " ".join(f"{x}{y}>{a * x + b * y + c}" for x, y in points)
+        tests = tuple((tuple(zip(names, p, strict=True)), a * p[0] + b * p[1] + c) for p in self.POINTS + self.HIDDEN)
+        answer = f"{a}*{names[0]}+{b}*{names[1]}+{c}"
+        return Item(f"{names} {shown}", answer, (names, a, b, c), (b - 1) / 8, tests)
+
+    def demonstrate(self, item, rng, slip):
+        names, a, b, c = item.working
+        if slip:
+            where = rng.random()
+            if where < 0.8:
+                b = rival(b, rng, low=1)
+            elif where < 0.95:
+                a = rival(a, rng, low=1)
+            else:
+                c = rival(c, rng, low=1)
+        products = [rng.choice((f"{k}*{x}", f"{x}*{k}")) for k, x in ((a, names[0]), (b, names[1]))]
+        terms = [*products, str(c)]
+        rng.shuffle(terms)
+        return "+".join(terms) + rng.choice(ENDS)
+
+    def extract(self, problem, completion):
+        found = outputs(completion.rstrip(" .!;"), problem.tests)
+        return None if found is None or set(found) == {None} else found
+
+    def grade(self, problem, completion):
+        answer = self.extract(problem, completion)
+        if answer is None:
+            return Graded(0.0, None)
+        passed = sum(got == expected for got, (_, expected) in zip(answer, problem.tests, strict=True))
+        return Graded(passed / len(problem.tests), answer)
+
+
+def to_numeral(value: int) -> str:
+    """0 to 99 in Chinese: 零, 七, 十, 十二, 二十, 三十五."""
+    tens, ones = divmod(value, 10)
+    if not tens:
+        return NUMERALS[ones]
+    return (NUMERALS[tens] if tens > 1 else "") + "十" + (NUMERALS[ones] if ones else "")
+
+
+VALUES = {to_numeral(value): value for value in range(100)}
+
+
+class ChineseSums(MicroTask):
+    """`小明有八块糖，买五块，吃三块` → `十三，十块。`: running totals in Chinese; the last numeral is the answer."""
+
+    name = "chinese_sums"
+    title = "Word problems in Chinese"
+    stands_in_for = "CMATH"
+
+    JOINS = ("，", "；", "、", "再", "后")
+    ENDS = ("", "。", "！", "了")
+
+    def draw(self, rng, index):
+        who = "小" + rng.choice("明红华丽刚军")
+        unit, thing = rng.choice(("块糖", "个梨", "本书", "支笔", "只鸡", "张纸"))
+        start = rng.randint(2, 9)
+        gain, lose = rng.choice("买得借"), rng.choice("用送丢")
+        plus, minus = rng.randint(1, 9), rng.randint(1, 9)
+        if start + plus < minus:
+            return self.draw(rng, index)
+        moves = [f"{gain}{NUMERALS[plus]}{unit}", f"{lose}{NUMERALS[minus]}{unit}"]
+        middle, last = start + plus, minus
+        if start >= minus and rng.random() < 0.5:
+            moves.reverse()
+            middle, last = start - minus, plus
+        total = start + plus - minus
+        prompt = f"{who}有{NUMERALS[start]}{unit}{thing}，{moves[0]}，{moves[1]}"
+        return Item(prompt, to_numeral(total), (middle, total, unit), (last - 1) / 8)
+
+    def demonstrate(self, item, rng, slip):
+        middle, total, unit = item.working
+        total = rival(total, rng) if slip else total
+        return f"{to_numeral(middle)}{rng.choice(self.JOINS)}{to_numeral(total)}{unit}{rng.choice(self.ENDS)}"
+
+    def extract(self, problem, completion):
+        found = re.findall(f"[{NUMERALS}十]+", completion)
+        return VALUES.get(found[-1]) if found else None
+
+
+class ClozeEquations(MicroTask):
+    """`_+7=12,9-_=4` → `5;5`: two blanks to fill, in order; all numbers of the completion are the answer."""
+
+    name = "cloze_equations"
+    title = "Fill in two blanks"
+    stands_in_for = "GaokaoCloze"
+
+    def draw(self, rng, index):
+        (first, x), (second, y) = self._blank(rng), self._blank(rng)
+        return Item(f"{first},{second}", f"{x},{y}", (x, y), (y - 1) / 8)
+
+    def _blank(self, rng):
+        x, by = rng.randint(1, 9), rng.randint(1, 9)
+        forms = [f"_+{by}={x + by}", f"{by}+_={x + by}"]
+        if x > by:
+            forms.append(f"_-{by}={x - by}")
+        if by > x:
+            forms.append(f"{by}-_={by - x}")
+        return rng.choice(forms), x
+
+    def demonstrate(self, item, rng, slip):
+        x, y = item.working
+        if slip:
+            if rng.random() < 0.8:
+                y = rival(y, rng)
+            else:
+                x = rival(x, rng)
+        return f"{x}{rng.choice(JOINS)}{y}{rng.choice(ENDS)}"
+
+    def extract(self, problem, completion):
+        found = re.findall(r"[0-9]+", completion)
+        return tuple(number.lstrip("0") or "0" for number in found) or None

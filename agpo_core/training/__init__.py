@@ -1,0 +1,1 @@
+"""Policy, rollouts, the loop, and the jobs that run it."""

@@ -1,0 +1,357 @@
+"""Start training runs as processes of their own, watch them, and leave none behind.
+
+    launch([run_dir, ...])                             two runs side by side, a process each
+    launch([run_dir], launcher="deepspeed", ranks=2)   one run on two ranks
+
+Whatever ends the caller (an exception, an interrupted cell, a killed kernel) ends the jobs too,
+with every process below them: see `supervise`. What a job prints is in its folder's `train.log`;
+how far it is, in the last line of `metrics.jsonl`. A run is finished when its `run.json` says so.
+"""
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from agpo_core import paths, provenance
+from agpo_core.training import supervise
+from agpo_core.training.progress import Progress
+
+POLL = 0.2  # seconds between two looks at the jobs
+TAIL_LINES = 30  # of a failed job's log
+TAIL_BYTES = 65536  # read from the end of a log or of metrics.jsonl
+
+REMEDIES = {  # what a log's tail says, in lower case -> what to do about it
+    "no space left on device": "Free some disk space.",
+    "no disk space left": "Free some disk space.",
+    "pytorchstreamwriter failed": "A checkpoint could not be written: free some disk space.",
+    "out of memory": "Lower rollout_batch or micro_batch_prompts, or set parallel=1.",
+    "address already in use": "Leave master_port out: a free port is picked.",
+}
+KILLED = (128 + 9, 256 - 9)  # exit status after SIGKILL: of a job; of a rank, told by DeepSpeed
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A job that ended without a finished run."""
+
+    run_dir: Path
+    exit_status: int  # 128 + n: by signal n
+    tail: str  # the last lines of its log
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, as far as its end tells."""
+        for symptom, remedy in REMEDIES.items():
+            if symptom in self.tail.lower():
+                return remedy
+        if self.exit_status in KILLED:
+            return "It was killed from outside, mostly for want of memory: set parallel=1."
+        return "Its log says why."
+
+    def __str__(self) -> str:
+        log = self.run_dir / "train.log"
+        status = f"exit status {self.exit_status}"
+        return f"{self.run_dir.name} failed, {status}. {self.remedy}\n--- {log}\n{self.tail}\n---"
+
+
+class JobFailed(RuntimeError):
+    """Jobs failed; those beside them were let finish, and none was started after the first failure.
+
+    Attributes:
+        failures: list[Failure].
+    """
+
+    def __init__(self, failures: list[Failure], not_started: int):
+        self.failures = failures
+        names = ", ".join(failure.run_dir.name for failure in failures)
+        super().__init__(
+            "\n".join(map(str, failures))
+            + f"\nFailed: {names}. Not started: {not_started}. Finished runs are kept; launch "
+            "again, and unfinished ones are resumed."
+        )
+
+
+def command(run_dir, launcher="python", ranks=1, hostfile=None, master_port=None) -> list[str]:
+    """The command line of a run.
+
+    Args:
+        run_dir: the run's folder.
+        launcher: "python" or "deepspeed".
+        ranks, hostfile, master_port: as in `launch`; for "deepspeed" only.
+    """
+    train = ["agpo_core.training.train", "--run-dir", str(run_dir)]
+    if launcher == "python":
+        return [sys.executable, "-m", *train]
+    # `deepspeed` itself, of this Python whether or not its environment is activated. Ranks read
+    # LOCAL_RANK, so that the arguments of a run are the same under both launchers.
+    words = [sys.executable, "-m", "deepspeed.launcher.runner"]
+    words += ["--num_accelerators", str(ranks), "--no_local_rank"]
+    if hostfile is not None:
+        words += ["--hostfile", str(hostfile)]
+    if master_port is not None:
+        words += ["--master_port", str(master_port)]
+    return [*words, "--module", *train]
+
+
+def environment() -> dict[str, str]:
+    """The environment of a job: this process's, and what a CPU needs where there is no GPU."""
+    env = dict(os.environ, PYTHONUNBUFFERED="1")
+    # DeepSpeed builds its CPU extension with the `ninja` that is installed beside this Python.
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
+    if not torch.cuda.is_available():
+        env.setdefault("OMP_NUM_THREADS", "1")
+        env.setdefault("DS_ACCELERATOR", "cpu")
+    return env
+
+
+def is_finished(run_dir) -> bool:
+    """Whether the run in this folder is complete."""
+    path = Path(run_dir) / "run.json"
+    return path.exists() and provenance.read_json(path).get("status") == "finished"
+
+
+def launch(
+    run_dirs, launcher="python", ranks=1, hostfile=None, parallel=2, master_port=None, progress=True
+) -> None:
+    """Bring every run to its end; finished ones are left as they are, others start or resume.
+
+    When a job fails, no other is started, those that run are let finish, and then it raises.
+
+    Args:
+        run_dirs: run folders, each with its `config.yaml`.
+        launcher: "python" (one process a run) or "deepspeed".
+        ranks: processes of a run, on each host, >= 1.
+        hostfile: DeepSpeed's list of hosts; None: this machine.
+        parallel: jobs side by side, >= 1. A job takes whole GPUs, all of them from the first on:
+            leave it at 1 there.
+        master_port: the port at which ranks meet, for parallel=1; None: a free one for each job.
+        progress: show how far the jobs are.
+
+    Raises:
+        ValueError: an argument is out of range, or does not go with the launcher.
+        FileNotFoundError: a `config.yaml` or the hostfile is missing.
+        OSError: the port is in use; the disk is full.
+        RuntimeError: DeepSpeed or its C++ compiler is missing; another process trains a run.
+        JobFailed: jobs ended without a finished run.
+    """
+    run_dirs = list(dict.fromkeys(Path(run_dir).resolve() for run_dir in run_dirs))
+    hostfile = None if hostfile is None else Path(hostfile).resolve()
+    _check_arguments(launcher, ranks, hostfile, parallel, master_port)
+    for run_dir in run_dirs:
+        if not (run_dir / "config.yaml").is_file():
+            raise FileNotFoundError(
+                f"{run_dir} holds no config.yaml: write the run's settings there first."
+            )
+    waiting = deque(run_dir for run_dir in run_dirs if not is_finished(run_dir))
+    if waiting and launcher == "deepspeed":
+        _check_machine(master_port)
+    for run_dir in waiting:
+        _open_log(run_dir).close()  # refuses a run that another process is training
+
+    report = Progress() if progress else None
+    running, failures = [], []
+    try:
+        while running or (waiting and not failures):
+            while waiting and len(running) < parallel and not failures:
+                # Known before it starts, so that an interrupt in between leaves nothing behind.
+                running.append(Job(waiting.popleft()))
+                port = master_port
+                if launcher == "deepspeed" and port is None:
+                    port = _free_port()
+                running[-1].start(command(running[-1].run_dir, launcher, ranks, hostfile, port))
+            time.sleep(POLL)
+            for job in running:
+                job.look()
+            ended = [job for job in running if job.ended]
+            running = [job for job in running if not job.ended]
+            failures += [job.failure() for job in ended if not job.finished]
+            if report:
+                report.update(running, ended, len(waiting))
+    except BaseException as error:
+        stop(running, reason=type(error).__name__)
+        raise
+    if failures:
+        raise JobFailed(failures, len(waiting))
+
+
+@dataclass
+class Job:
+    """One run being trained by a supervised process."""
+
+    run_dir: Path
+    row: dict = field(default_factory=dict)  # the last line of metrics.jsonl
+    process: subprocess.Popen | None = None  # the supervisor
+    log_start: int = 0  # bytes of train.log written by earlier attempts
+    exit_status: int | None = None  # None: still running
+    started: float = 0.0  # time.monotonic()
+    seconds: float = 0.0  # since then
+
+    def start(self, words: list[str]) -> None:
+        """Start the command under a supervisor; its output is appended to train.log."""
+        caller = str(os.getpid())
+        with _open_log(self.run_dir) as log:
+            with provenance.explain_full_disk(log.name):
+                log.write(f"$ {shlex.join(words)}\n".encode())
+                log.flush()
+            self.log_start = log.tell()
+            self.started = time.monotonic()
+            self.process = subprocess.Popen(
+                [sys.executable, "-IS", supervise.__file__, caller, *words],
+                cwd=paths.root(),
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                bufsize=0,
+                start_new_session=True,  # an interrupt from the keyboard reaches the caller alone
+            )
+
+    def look(self) -> None:
+        """Read how far the run is, and whether it has ended."""
+        self.exit_status = self.process.poll()  # first: what is read below is then final
+        self.row = last_row(self.run_dir / "metrics.jsonl") or self.row
+        self.seconds = time.monotonic() - self.started
+        if self.ended:
+            self.process.stdin.close()
+
+    @property
+    def ended(self) -> bool:
+        return self.exit_status is not None
+
+    @property
+    def finished(self) -> bool:
+        return self.ended and is_finished(self.run_dir)
+
+    def failure(self) -> Failure:
+        """What went wrong; noted in run.json too, where the job could not do it."""
+        tail = log_tail(self.run_dir / "train.log", self.log_start)
+        note_failure(self.run_dir, self.exit_status, error=tail.rpartition("\n")[2])
+        return Failure(self.run_dir, self.exit_status, tail)
+
+
+def stop(jobs: list[Job], reason: str) -> None:
+    """End jobs with all processes below them: SIGTERM, after 5 s SIGKILL; returns at their end."""
+    jobs = [job for job in jobs if job.process and not job.ended]
+    for job in jobs:
+        with contextlib.suppress(BrokenPipeError):  # it has just ended
+            job.process.stdin.write(b"stop")
+        job.process.stdin.close()
+    for job in jobs:
+        job.process.wait()
+        note_failure(job.run_dir, job.process.returncode, error=f"stopped by {reason}")
+
+
+def note_failure(run_dir: Path, exit_status: int, error: str) -> None:
+    """Close a run.json that a killed job left saying "running"."""
+    path = run_dir / "run.json"
+    # There may be none yet, or no disk space: the failure itself is what the caller must hear of.
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        record = provenance.read_json(path)
+        if record["status"] == "running":
+            record = provenance.conclude(record, exit_status, error)
+            provenance.write_json(path, {**record, "status": "failed"})
+
+
+def last_row(path: Path) -> dict:
+    """The last whole line of metrics.jsonl; empty before the first, or when it is damaged."""
+    *lines, _torn = _tail_bytes(path).split(b"\n")
+    with contextlib.suppress(IndexError, ValueError):
+        return json.loads(lines[-1])
+    return {}
+
+
+def log_tail(path: Path, start: int) -> str:
+    """The last lines of a log, of those after its first `start` bytes."""
+    lines = _tail_bytes(path, start).decode(errors="replace").splitlines()
+    return "\n".join(lines[-TAIL_LINES:])
+
+
+def _tail_bytes(path: Path, start: int = 0) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(start, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
+def _check_arguments(launcher, ranks, hostfile, parallel, master_port) -> None:
+    if launcher not in ("python", "deepspeed"):
+        raise ValueError(f"launcher must be 'python' or 'deepspeed'; got {launcher!r}.")
+    for name, value in (("ranks", ranks), ("parallel", parallel)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1; got {value}.")
+    if launcher == "python" and (ranks, hostfile, master_port) != (1, None, None):
+        raise ValueError(
+            "ranks, hostfile and master_port need launcher='deepspeed': "
+            "with 'python' a run is one process."
+        )
+    if hostfile is not None and not hostfile.is_file():
+        raise FileNotFoundError(
+            f"hostfile {hostfile} does not exist: write lines like 'worker-0 slots=8' there, "
+            "or leave hostfile out to use this machine."
+        )
+    if master_port is not None:
+        if not 1 <= master_port <= 65535:
+            raise ValueError(f"master_port must be in [1, 65535]; got {master_port}.")
+        if parallel > 1:
+            raise ValueError(f"master_port {master_port} serves one job at a time: set parallel=1.")
+
+
+def _check_machine(master_port: int | None) -> None:
+    """Refuse what DeepSpeed would only fail at after a while, and less clearly."""
+    if importlib.util.find_spec("deepspeed") is None:
+        raise RuntimeError(
+            "launcher 'deepspeed' needs the package deepspeed: install it, or use 'python'."
+        )
+    compiler = shlex.split(os.environ.get("CXX", "c++"))[0]
+    if environment().get("DS_ACCELERATOR") == "cpu" and shutil.which(compiler) is None:
+        raise RuntimeError(
+            "on a CPU, launcher 'deepspeed' builds an extension, but there is no C++ compiler "
+            f"{compiler!r}: install g++ or clang, set CXX, or use launcher='python'."
+        )
+    if master_port is not None:
+        try:
+            socket.create_server(("", master_port)).close()
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"master_port {master_port} cannot be used ({error.strerror}): end the process "
+                "that listens there, choose another port, or leave it out to have a free one "
+                "picked",
+            ) from error
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]
+
+
+def _open_log(run_dir: Path):
+    """Open train.log for appending, locked for as long as a process of the job has it open."""
+    path = run_dir / "train.log"
+    with provenance.explain_full_disk(path):
+        log = open(path, "ab")
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.close()
+        raise RuntimeError(
+            f"{run_dir} is being trained by another process: wait for it or end it, then try again."
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    return log

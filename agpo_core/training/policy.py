@@ -1,0 +1,192 @@
+"""The policy, its reference, and log-probabilities with a group's prompt computed once.
+
+All G completions of a prompt share it. `completion_logits` runs the prompt once, repeats its keys and values over the
+group and runs only the completions on top; gradients flow through the shared cache. The plain path, which repeats the
+prompt, gives the same numbers and serves where the cache is not kept (activation checkpointing).
+"""
+
+import copy
+import os
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from agpo_core import paths
+from agpo_core.config import ConfigError, TrainConfig
+
+
+def embedded_models() -> list[str]:
+    """Names of the tiny models that the package ships."""
+    return sorted(path.parent.name for path in paths.models().glob("*/config.json"))
+
+
+def model_source(name: str) -> str:
+    """Where a model lies: in the package, in a folder (absolute, or relative to the repository), else on the hub."""
+    if name in embedded_models():
+        return str(paths.models() / name)
+    folder = paths.root() / name
+    return str(folder) if folder.is_dir() else name
+
+
+def load_policy(config: TrainConfig):
+    """Load the model and its tokenizer from the package, a folder or the hub.
+
+    Dropout is switched off: two forward passes of the same weights must give the same log-probabilities, or the
+    importance ratio is not 1 where it should be.
+
+    Args:
+        config: uses model, dtype, lora_rank, activation_checkpointing.
+    Returns:
+        (model, tokenizer); the tokenizer pads on the left and has a pad token.
+    Raises:
+        ConfigError: the model is found nowhere; the message lists the embedded ones.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source = model_source(config.model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left")
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, config.dtype))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"model {config.model!r} could not be loaded: give an embedded model "
+            f"({', '.join(embedded_models())}), a folder with a Hugging Face model, or a hub id "
+            f"that this machine can reach. ({error})"
+        ) from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    _switch_dropout_off(model)
+    if config.lora_rank > 0:
+        from peft import LoraConfig, get_peft_model
+
+        adapters = LoraConfig(
+            r=config.lora_rank,
+            lora_alpha=2 * config.lora_rank,
+            lora_dropout=0.0,
+            target_modules="all-linear",
+        )
+        model = get_peft_model(model, adapters)
+    if config.activation_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        if config.lora_rank > 0:
+            model.enable_input_require_grads()
+    return model.train(), tokenizer
+
+
+def _switch_dropout_off(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
+
+
+class Reference:
+    """The reference policy pi_ref: a frozen copy of the start, or the model with its adapters disabled.
+
+    Args:
+        model: the policy before training.
+        config: uses reference, lora_rank, beta.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainConfig):
+        kind = config.reference
+        if kind == "auto":
+            kind = "adapter_disabled" if config.lora_rank > 0 else "frozen_copy"
+        self.kind = kind
+        self.policy = model
+        self.copy = None
+        if kind == "frozen_copy":
+            self.copy = copy.deepcopy(model).requires_grad_(False)
+
+    def to(self, device) -> "Reference":
+        if self.copy is not None:
+            self.copy.to(device)
+        return self
+
+    @torch.no_grad()
+    def logps(self, batch, shared: bool) -> Tensor | None:
+        """Log-probabilities of the completions at T = 1, shape (B, T); None without a reference."""
+        if self.kind == "none":
+            return None
+        model = self.policy if self.copy is None else self.copy
+        with model.disable_adapter() if self.copy is None else nullcontext():
+            logits = completion_logits(model, batch, shared)
+        return token_logps(logits, batch.completion_ids_B_T)
+
+
+def completion_logits(model: nn.Module, batch, shared: bool = True) -> Tensor:
+    """Logits that predict each completion token, in shape (B, T, V).
+
+    Args:
+        model: a causal language model with a key-value cache.
+        batch: has prompt_ids_P_S (left-padded), prompt_mask_P_S, completion_ids_B_T, mask_B_T; B = P * G rows with the
+            groups contiguous.
+        shared: run each prompt once instead of once a completion.
+    """
+    ids_P_S, mask_P_S = batch.prompt_ids_P_S, batch.prompt_mask_P_S
+    ids_B_T, mask_B_T = batch.completion_ids_B_T, batch.mask_B_T
+    group = len(ids_B_T) // len(ids_P_S)
+    prompt_mask_B_S = mask_P_S.repeat_interleave(group, dim=0)
+    mask = torch.cat([prompt_mask_B_S, mask_B_T.to(mask_P_S.dtype)], dim=1)[:, :-1]
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    S, T = ids_P_S.shape[1], ids_B_T.shape[1]
+    if not shared:
+        ids = torch.cat([ids_P_S.repeat_interleave(group, dim=0), ids_B_T[:, :-1]], dim=1)
+        out = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False,
+                    logits_to_keep=T)  # fmt: skip
+        return out.logits
+    prefix = prefill(model, ids_P_S, mask_P_S)
+    first_B_1_V = prefix.logits.repeat_interleave(group, dim=0)
+    if T == 1:
+        return first_B_1_V
+    cache = prefix.past_key_values
+    cache.batch_repeat_interleave(group)
+    out = model(
+        input_ids=ids_B_T[:, :-1],
+        attention_mask=mask,
+        position_ids=positions[:, S:],
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return torch.cat([first_B_1_V, out.logits], dim=1)
+
+
+def prefill(model: nn.Module, ids_P_S: Tensor, mask_P_S: Tensor):
+    """Run left-padded prompts once; returns the model's output with its cache and the last logits."""
+    positions = (mask_P_S.cumsum(dim=1) - 1).clamp(min=0)
+    return model(
+        input_ids=ids_P_S,
+        attention_mask=mask_P_S,
+        position_ids=positions,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+
+
+def token_logps(logits_B_T_V: Tensor, ids_B_T: Tensor, temperature=1.0) -> Tensor:
+    """Log-probability of each token under softmax(logits / temperature), in float32.
+
+    Args:
+        logits_B_T_V: logits; scaled before the softmax.
+        ids_B_T: the tokens.
+        temperature: > 0, a number or a (B, 1, 1) tensor.
+    """
+    logits = logits_B_T_V.float() / temperature
+    chosen = logits.gather(-1, ids_B_T.unsqueeze(-1)).squeeze(-1)
+    return chosen - logits.logsumexp(dim=-1)
+
+
+def token_entropy(logits_B_T_V: Tensor) -> Tensor:
+    """Entropy in nats of each token's full distribution at T = 1, shape (B, T)."""
+    logps = logits_B_T_V.float().log_softmax(dim=-1)
+    return -(logps.exp() * logps).sum(dim=-1)
+
+
+def save_policy(model: nn.Module, tokenizer, folder) -> None:
+    """Save in Hugging Face format, whole or not at all."""
+    temporary = f"{folder}.partial"
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    os.replace(temporary, folder)

@@ -1,0 +1,333 @@
+"""Rollouts: G completions for each prompt, sampled on top of one computation of the prompt.
+
+The sampler draws token t of completion g of prompt p by inverting the cumulative distribution, in vocabulary order, at
+a number keyed by (seed, phase, update, p, g, t). What is drawn does not depend on the batch it is drawn in, on finished
+rows being dropped, or on the number of ranks, up to float rounding at the boundary of two tokens.
+"""
+
+import copy
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.horizon import uniforms
+from agpo_core.tasks import Problem, Task
+from agpo_core.training.policy import prefill
+
+
+@dataclass
+class Prompts:
+    """The prompts of one update on this rank.
+
+    Attributes:
+        problems: what is asked, P of them.
+        slots_P: index of each prompt within the update, over all ranks; keys its random streams.
+        prompt_ids_P_S, prompt_mask_P_S: tokens and mask, padded on the left.
+    """
+
+    problems: list[Problem]
+    slots_P: Tensor
+    prompt_ids_P_S: Tensor
+    prompt_mask_P_S: Tensor
+
+    def select(self, index: Tensor) -> "Prompts":
+        """Some of the prompts, without columns that hold only padding."""
+        mask = self.prompt_mask_P_S[index]
+        start = int(mask.any(dim=0).int().argmax())
+        return Prompts(
+            [self.problems[i] for i in index.tolist()],
+            self.slots_P[index],
+            self.prompt_ids_P_S[index, start:],
+            mask[:, start:],
+        )
+
+
+@dataclass
+class Rollouts:
+    """B = P * G completions, the groups contiguous.
+
+    Attributes:
+        prompts: the P prompts.
+        completion_ids_B_T, mask_B_T: sampled tokens with EOS, padded on the right; mask is True on them.
+        sampler_logps_B_T: log-probability under the distribution that drew the token (tau, nucleus).
+        temperature_B: tau of each row.
+        rewards_B: in [0, 1]; answers: canonical answers, the vote keys. Both are filled by `score`.
+        truncated_B: True where the length limit cut the completion.
+    """
+
+    prompts: Prompts
+    completion_ids_B_T: Tensor
+    mask_B_T: Tensor
+    sampler_logps_B_T: Tensor
+    temperature_B: Tensor
+    truncated_B: Tensor
+    texts: list[str]
+    rewards_B: Tensor | None = None
+    answers: list[Hashable | None] | None = None
+    discarded_tokens: int = 0  # sampled for groups that were drawn again; counted, not trained on
+
+    @property
+    def prompt_ids_P_S(self) -> Tensor:
+        return self.prompts.prompt_ids_P_S
+
+    @property
+    def prompt_mask_P_S(self) -> Tensor:
+        return self.prompts.prompt_mask_P_S
+
+    @property
+    def group(self) -> int:
+        return len(self.completion_ids_B_T) // len(self.prompts.problems)
+
+    @property
+    def tokens(self) -> int:
+        """Sampled continuation tokens, EOS included, those of replaced groups too."""
+        return int(self.mask_B_T.sum()) + self.discarded_tokens
+
+    def replace(self, prompts: Tensor, fresh: "Rollouts") -> None:
+        """Put other completions in the place of some prompts' groups.
+
+        Args:
+            prompts: int64, which of the P prompts.
+            fresh: graded rollouts of these prompts, in this order.
+        """
+        rows = (prompts.unsqueeze(1) * self.group + torch.arange(self.group).to(prompts)).flatten()
+        self.discarded_tokens += int(self.mask_B_T[rows].sum())
+        width = max(self.mask_B_T.shape[1], fresh.mask_B_T.shape[1])
+        for name in ("completion_ids_B_T", "mask_B_T", "sampler_logps_B_T"):
+            whole = _widen(getattr(self, name), width)
+            whole[rows] = _widen(getattr(fresh, name), width)
+            setattr(self, name, whole)
+        self.truncated_B[rows] = fresh.truncated_B
+        self.rewards_B[rows] = fresh.rewards_B
+        for i, row in enumerate(rows.tolist()):
+            self.texts[row], self.answers[row] = fresh.texts[i], fresh.answers[i]
+
+    def grouped(self, values: list) -> list[list]:
+        """A flat list over B as P lists of G."""
+        G = self.group
+        return [values[i : i + G] for i in range(0, len(values), G)]
+
+
+class TransformersEngine:
+    """Samples with the model that is being trained, through transformers.
+
+    Args:
+        model: a causal language model (unwrapped).
+        tokenizer: its tokenizer.
+        config: uses seed, top_p, max_completion_tokens, max_sequence_tokens, rollout_batch.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer, config: TrainConfig):
+        self.model, self.tokenizer, self.config = model, tokenizer, config
+        stop = getattr(model.generation_config, "eos_token_id", None)
+        stop = stop if isinstance(stop, list) else [stop]
+        stop = {*stop, tokenizer.eos_token_id} - {None}
+        if not stop:
+            raise ConfigError(f"model {config.model!r} has no end-of-sequence token: set one.")
+        self.stop_ids = torch.tensor(sorted(stop))
+
+    @property
+    def device(self):
+        return next(self.model.parameters()).device
+
+    def encode(self, problems: list[Problem], slots: list[int]) -> Prompts:
+        """Tokenise; a chat model sees each prompt as one user message.
+
+        Raises:
+            ConfigError: a prompt leaves no room for max_completion_tokens within max_sequence_tokens.
+        """
+        texts = [problem.prompt for problem in problems]
+        chat = self.tokenizer.chat_template is not None
+        if chat:
+            texts = [
+                self.tokenizer.apply_chat_template(
+                    [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+                )
+                for text in texts
+            ]
+        batch = self.tokenizer(
+            texts, return_tensors="pt", padding=True, add_special_tokens=not chat
+        )
+        room = self.config.max_sequence_tokens - self.config.max_completion_tokens
+        longest = batch["input_ids"].shape[1]
+        if longest > room:
+            raise ConfigError(
+                f"a prompt has {longest} tokens, more than max_sequence_tokens - max_completion_tokens "
+                f"= {room}: raise max_sequence_tokens or drop long problems."
+            )
+        return Prompts(
+            list(problems),
+            torch.tensor(slots, device=self.device),
+            batch["input_ids"].to(self.device),
+            batch["attention_mask"].to(self.device),
+        )
+
+    @torch.no_grad()
+    def open(self, prompts: Prompts) -> list:
+        """Compute the prompts once; every phase of an update samples on top of the result."""
+        per_chunk = max(1, self.config.rollout_batch // self.config.group_size)
+        chunks = torch.arange(len(prompts.problems), device=self.device).split(per_chunk)
+        prefixes = []
+        for index in chunks:
+            part = prompts.select(index)
+            out = prefill(self.model, part.prompt_ids_P_S, part.prompt_mask_P_S)
+            prefixes.append((part, out.past_key_values, out.logits[:, -1]))
+        return prefixes
+
+    @torch.no_grad()
+    def sample(
+        self, prompts: Prompts, prefixes: list, group: int, tau_P: Tensor, phase: str, update: int,
+        first_sample: int = 0,
+    ) -> Rollouts:  # fmt: skip
+        """Sample `group` completions for each prompt; tau 0 decodes greedily.
+
+        Args:
+            prompts, prefixes: from `encode` and `open`.
+            group: completions per prompt.
+            tau_P: temperature of each prompt, >= 0.
+            phase, update: key the random streams.
+            first_sample: index of the first completion within its group's stream.
+        """
+        taus = tau_P.split([len(part.problems) for part, _, _ in prefixes])
+        parts = [
+            self._decode(*prefix, group, tau, phase, update, first_sample)
+            for prefix, tau in zip(prefixes, taus, strict=True)
+        ]
+        pad = self.tokenizer.pad_token_id
+        ids, mask, logps, truncated = zip(*parts, strict=True)
+        ids_B_T = _stack(ids, pad)
+        mask_B_T = _stack(mask, False)
+        return Rollouts(
+            prompts,
+            ids_B_T,
+            mask_B_T,
+            _stack(logps, 0.0),
+            tau_P.repeat_interleave(group),
+            torch.cat(truncated),
+            self._texts(ids_B_T, mask_B_T),
+        )
+
+    def _decode(self, part, cache, logits_P_V, group, tau_P, phase, update, first_sample):
+        """Decode one chunk token by token, dropping finished rows from the batch."""
+        device = self.device
+        P, B, T = len(part.problems), len(part.problems) * group, self.config.max_completion_tokens
+        stop_ids = self.stop_ids.to(device)
+        ids_B_T = torch.full((B, T), self.tokenizer.pad_token_id, device=device)
+        mask_B_T = torch.zeros(B, T, dtype=torch.bool, device=device)
+        logps_B_T = torch.zeros(B, T, device=device)
+
+        rows = torch.arange(B, device=device)  # the row of the result that each live row fills
+        prompt_of = torch.arange(P, device=device).repeat_interleave(group)
+        sample_of = torch.arange(first_sample, first_sample + group, device=device).repeat(P)
+        slots, tau = part.slots_P[prompt_of], tau_P[prompt_of]
+        cache = copy.deepcopy(cache)
+        cache.batch_select_indices(prompt_of)
+        logits = logits_P_V[prompt_of]
+        seen = part.prompt_mask_P_S[prompt_of]
+        position = seen.sum(dim=1, keepdim=True) - 1
+
+        for t in range(T):
+            u = uniforms(self.config.seed, phase, update, slots, sample_of, t)
+            ids, logps = sample_token(logits, tau, self.config.top_p, u)
+            ids_B_T[rows, t], logps_B_T[rows, t], mask_B_T[rows, t] = ids, logps, True
+            alive = ~torch.isin(ids, stop_ids)
+            if t + 1 == T or not alive.any():
+                break
+            if not alive.all():
+                keep = alive.nonzero().squeeze(1)
+                rows, slots, sample_of, tau = rows[keep], slots[keep], sample_of[keep], tau[keep]
+                ids, seen, position = ids[keep], seen[keep], position[keep]
+                cache.batch_select_indices(keep)
+            seen = torch.cat([seen, seen.new_ones(len(rows), 1)], dim=1)
+            position = position + 1
+            out = self.model(
+                input_ids=ids.unsqueeze(1),
+                attention_mask=seen,
+                position_ids=position,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits = out.logits[:, -1]
+        truncated_B = torch.zeros(B, dtype=torch.bool, device=device)
+        truncated_B[rows[alive]] = True
+        width = int(mask_B_T.any(dim=0).sum())
+        return ids_B_T[:, :width], mask_B_T[:, :width], logps_B_T[:, :width], truncated_B
+
+    def _texts(self, ids_B_T: Tensor, mask_B_T: Tensor) -> list[str]:
+        """Completions as text, without EOS and pads."""
+        stop = set(self.stop_ids.tolist())
+        rows = [
+            [token for token, real in zip(ids, mask, strict=True) if real and token not in stop]
+            for ids, mask in zip(ids_B_T.tolist(), mask_B_T.tolist(), strict=True)
+        ]
+        return self.tokenizer.batch_decode(rows, clean_up_tokenization_spaces=False)
+
+
+def sample_token(
+    logits_B_V: Tensor, tau_B: Tensor, top_p: float, u_B: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Draw one token a row from the nucleus of softmax(logits / tau), at the uniform number u.
+
+    nucleus: the fewest most likely tokens whose mass reaches p; the most likely one is always kept
+    token: the first in vocabulary order whose cumulative kept mass exceeds u * (kept mass)
+
+    Args:
+        logits_B_V: logits, float.
+        tau_B: temperatures, >= 0; rows at 0 take the most likely token.
+        top_p: p in (0, 1] (Holtzman et al. 2020).
+        u_B: float64 in [0, 1).
+    Returns:
+        ids_B, and their log-probabilities under the distribution that drew them.
+    """
+    greedy_B = tau_B == 0
+    scaled = logits_B_V.double() / torch.where(greedy_B, 1.0, tau_B).double().unsqueeze(1)
+    probs = scaled.softmax(dim=-1)
+    if top_p < 1.0:
+        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
+        outside = ordered.cumsum(dim=-1) - ordered >= top_p
+        probs = probs.masked_fill(outside.scatter(-1, order, outside), 0.0)
+    mass = probs.cumsum(dim=-1)
+    ids = torch.searchsorted(mass, u_B.unsqueeze(1) * mass[:, -1:], right=True).squeeze(1)
+    # u * mass can round up to the whole mass: fall back on the last token that has any.
+    last = (probs > 0).int().cumsum(dim=-1).argmax(dim=-1)
+    ids = torch.where(greedy_B, logits_B_V.argmax(dim=-1), torch.minimum(ids, last))
+    chosen = probs.gather(1, ids.unsqueeze(1)).squeeze(1) / mass[:, -1]
+    return ids, torch.where(greedy_B, 0.0, chosen.log()).float()
+
+
+def score(rollouts: Rollouts, tasks: dict[str, Task]) -> float:
+    """Grade every completion in place; returns the seconds it took.
+
+    Raises:
+        ValueError: a reward is not a finite number in [0, 1]; names the task and the completion.
+    """
+    start = time.perf_counter()
+    rewards, answers = [], []
+    for i, text in enumerate(rollouts.texts):
+        problem = rollouts.prompts.problems[i // rollouts.group]
+        graded = tasks[problem.task].grade(problem, text)
+        if not 0.0 <= graded.reward <= 1.0:  # NaN fails this too
+            raise ValueError(
+                f"reward {graded.reward!r} of task {problem.task!r} is not in [0, 1] "
+                f"(problem {problem.id!r}, completion {text!r}): mend the task's grade()."
+            )
+        rewards.append(graded.reward)
+        answers.append(graded.answer)
+    rollouts.rewards_B = torch.tensor(rewards, dtype=torch.float32, device=rollouts.mask_B_T.device)
+    rollouts.answers = answers
+    return time.perf_counter() - start
+
+
+def _widen(values_B_T: Tensor, width: int, fill=0) -> Tensor:
+    """Pad T on the right."""
+    return nn.functional.pad(values_B_T, (0, width - values_B_T.shape[1]), value=fill)
+
+
+def _stack(parts, fill) -> Tensor:
+    """Concatenate (B_i, T_i) tensors along B, padding T on the right."""
+    width = max(part.shape[1] for part in parts)
+    return torch.cat([_widen(part, width, fill) for part in parts])

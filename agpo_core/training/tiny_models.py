@@ -1,0 +1,195 @@
+"""Make the embedded models: random weights, a character-level tokenizer, one supervised pass over demonstrations.
+
+    python -m agpo_core.training.tiny_models              all four, one after the other
+    python -m agpo_core.training.tiny_models --only tiny-llama
+
+Three architectures of about 0.2 M parameters and, for Qwen2, two supervised starts that differ in the seed alone. Each
+is written to `agpo_core/models/<name>/` in Hugging Face format, and its measured start (before any reinforcement
+learning) to `agpo_core/models/starts.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from itertools import islice
+
+import torch
+
+from agpo_core import paths, provenance
+from agpo_core.tasks import MICRO_TASKS, get_task
+from agpo_core.tasks.micro import ALPHABET
+from agpo_core.training.baselines import sft
+
+PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
+STEPS = 2200  # optimizer steps
+BATCH = 99  # demonstrations a step, the nine tasks in turn
+LEARNING_RATE = 5.0e-3
+SAMPLES = 8  # completions a problem for pass@8
+SAMPLED_PROBLEMS = 100  # test problems a task for pass@8 and entropy
+MAX_NEW_TOKENS = 24
+
+# name -> (architecture, seed)
+MODELS = {
+    "tiny-qwen2-a": ("qwen2", 1),
+    "tiny-qwen2-b": ("qwen2", 2),
+    "tiny-llama": ("llama", 1),
+    "tiny-gemma2": ("gemma2", 1),
+}
+
+
+def character_tokenizer():
+    """One token a character, no merges, no template; padding and end-of-sequence are different tokens."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: i for i, token in enumerate((PAD, EOS, UNKNOWN, *ALPHABET))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNKNOWN,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=64,
+    )
+
+
+def new_model(architecture: str, tokenizer, seed: int):
+    """A randomly initialised model of about 0.2 M parameters with tied embeddings."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(
+        architecture,
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        intermediate_size=224,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+        attention_dropout=0.0,
+        initializer_range=0.05,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    torch.manual_seed(seed)
+    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+
+
+def demonstrations(count: int, seed: int) -> list[tuple[str, str]]:
+    """(prompt, completion) pairs, the tasks in turn."""
+    streams = [get_task(name).demonstrations(seed) for name in MICRO_TASKS]
+    return [next(streams[i % len(streams)]) for i in range(count)]
+
+
+@torch.no_grad()
+def complete(model, tokenizer, prompts: list[str], samples: int = 0):
+    """Complete prompts greedily, or by `samples` draws each at temperature 1 from the full distribution.
+
+    Returns:
+        (texts, entropy): the completions without end-of-sequence, a prompt's samples side by side, and the mean
+        entropy in nats over their tokens, end-of-sequence included.
+    """
+    encoded = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
+    drawing = {"do_sample": True, "num_return_sequences": samples, "top_k": 0} if samples else {"do_sample": False}
+    output = model.generate(
+        **encoded,
+        **drawing,
+        max_new_tokens=MAX_NEW_TOKENS,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    ids_B_T = output.sequences[:, encoded["input_ids"].shape[1] :]
+    mask_B_T = (ids_B_T == tokenizer.eos_token_id).cumsum(1) - (ids_B_T == tokenizer.eos_token_id).long() == 0
+    logps_B_T_V = torch.stack(output.logits, dim=1).log_softmax(-1)
+    entropy_B_T = -(logps_B_T_V.exp() * logps_B_T_V).sum(-1)
+    texts = tokenizer.batch_decode(ids_B_T, skip_special_tokens=True)
+    return texts, (entropy_B_T[mask_B_T].mean().item(), mask_B_T.sum(1).float().mean().item())
+
+
+def measure(model, tokenizer, seed: int) -> dict:
+    """The start that reinforcement learning finds, on test problems: greedy score, pass@8, entropy, length per task."""
+    model.eval()
+    torch.manual_seed(seed)
+    per_task = {}
+    for name in MICRO_TASKS:
+        task = get_task(name)
+        problems = task.problems("test")
+        texts, _ = complete(model, tokenizer, [p.prompt for p in problems])
+        greedy = [task.grade(p, text).reward for p, text in zip(problems, texts, strict=True)]
+        some = problems[:SAMPLED_PROBLEMS]
+        texts, (entropy, length) = complete(model, tokenizer, [p.prompt for p in some], SAMPLES)
+        rewards_P_G = torch.tensor(
+            [task.grade(some[i // SAMPLES], text).reward for i, text in enumerate(texts)]
+        ).view(-1, SAMPLES)
+        per_task[name] = {
+            "greedy": sum(greedy) / len(greedy),
+            "sampled": rewards_P_G.mean().item(),
+            "pass_at_8": (rewards_P_G == 1).any(1).float().mean().item(),
+            "entropy": entropy,
+            "length": length,
+        }
+    keys = per_task[MICRO_TASKS[0]]
+    macro = {key: sum(row[key] for row in per_task.values()) / len(per_task) for key in keys}
+    tokens = sum(row["length"] for row in per_task.values())
+    macro["entropy"] = sum(row["entropy"] * row["length"] for row in per_task.values()) / tokens
+    return {"macro": macro, "tasks": per_task}
+
+
+def make(name: str) -> dict:
+    """Train, save and measure one embedded model; returns what starts.json records of it."""
+    architecture, seed = MODELS[name]
+    tokenizer = character_tokenizer()
+    model = new_model(architecture, tokenizer, seed)
+    began = time.perf_counter()
+    sft(
+        model,
+        tokenizer,
+        demonstrations(STEPS * BATCH, seed),
+        batch_size=BATCH,
+        learning_rate=LEARNING_RATE,
+        warmup_steps=50,
+        seed=seed,
+    )
+    seconds = time.perf_counter() - began
+    folder = paths.models() / name
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return {
+        "architecture": architecture,
+        "seed": seed,
+        "parameters": model.num_parameters(),
+        "command": f"python -m agpo_core.training.tiny_models --only {name}",
+        "training_seconds": round(seconds, 1),
+        "steps": STEPS,
+        "batch": BATCH,
+        **measure(model, tokenizer, seed),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=MODELS, help="make this model alone")
+    only = parser.parse_args(arguments).only
+    torch.set_num_threads(1)
+    record = paths.models() / "starts.json"
+    for name in [only] if only else MODELS:
+        start = make(name)
+        starts = json.loads(record.read_text()) if record.exists() else {}
+        starts[name] = start
+        record.write_text(json.dumps(dict(sorted(starts.items())), indent=1) + "\n")
+        print(name, start["macro"])
+
+
+if __name__ == "__main__":
+    main()

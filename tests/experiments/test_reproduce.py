@@ -1,0 +1,143 @@
+"""Notebooks are executed with checked parameters, and say where their results lie."""
+
+import textwrap
+
+import nbformat
+import pytest
+
+from agpo_core import paths
+from agpo_core.config import ConfigError
+from agpo_core.experiments import reproduce
+
+PARAMETERS = """
+    profile = "smoke"
+    run_mode = "replay"
+    rate = 0.5
+    rates = [0.5]
+    plot = True
+    budget = None
+"""
+WRITE_SUMMARY = """
+    import os, pathlib
+    print("update 1 of 1")
+    folder = pathlib.Path(os.environ["AGPO_OUTPUTS"], "runs", "table", profile)
+    (folder / "summary.txt").write_text(f"{run_mode} {rate:.1f} {pathlib.Path.cwd().name}")
+"""
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository with the notebook `table` and the profiles that a test writes."""
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    monkeypatch.setenv("AGPO_OUTPUTS", str(tmp_path / "outputs"))
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "params").mkdir()
+    write_notebook(tmp_path, "table", WRITE_SUMMARY)
+    return tmp_path
+
+
+def write_notebook(repository, name, code):
+    parameters, body = (
+        nbformat.v4.new_code_cell(textwrap.dedent(text).strip()) for text in (PARAMETERS, code)
+    )
+    parameters.metadata.tags = ["parameters"]
+    kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    notebook = nbformat.v4.new_notebook(cells=[parameters, body], metadata=kernel)
+    nbformat.write(notebook, repository / "notebooks" / f"{name}.ipynb")
+
+
+def write_params(repository, name, text):
+    (repository / "params" / f"{name}.yaml").write_text(text)
+
+
+def test_a_notebook_is_executed_in_train_mode_and_its_table_printed(repository, capfd):
+    write_params(repository, "tiny", "profile: tiny\nrun_mode: replay\nrate: 1.0e-6")
+    write_params(repository, "table.tiny", "rate: 2.0")
+
+    assert reproduce.main(["--profile", "tiny", "table"]) == 0
+
+    printed = capfd.readouterr().out
+    assert printed.index("update 1 of 1") < printed.index("train 2.0 notebooks")
+    folder = repository / "outputs" / "runs" / "table" / "tiny"
+    assert (folder / "summary.txt").read_text() == "train 2.0 notebooks"
+    for document in ("notebook.ipynb", "notebook.html"):
+        assert document in printed.split("train 2.0 notebooks")[1]
+    assert "update 1 of 1" in (folder / "notebook.html").read_text()
+
+
+def test_a_failing_cell_is_reported_and_the_other_notebooks_still_run(repository, capfd):
+    write_notebook(repository, "broken", 'raise RuntimeError("the job failed")')
+    write_params(repository, "tiny", "profile: tiny")
+    stale = repository / "outputs" / "runs" / "broken" / "tiny" / "summary.txt"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("numbers of an earlier run")
+
+    assert reproduce.main(["--profile", "tiny", "broken", "table"]) == 1
+
+    printed = capfd.readouterr()
+    assert "RuntimeError: the job failed" in printed.err
+    assert (stale.parent / "notebook.ipynb").is_file()
+    assert "earlier run" not in printed.out and not stale.exists()
+    assert "train 0.5 notebooks" in printed.out
+
+
+def test_an_unknown_key_is_named_with_the_closest_one(repository):
+    write_params(repository, "tiny", "ratte: 1.0")
+    with pytest.raises(ConfigError, match=r"tiny.yaml.*'ratte'.*did you mean 'rate'"):
+        reproduce.load_parameters("table", "tiny")
+
+
+def test_an_unknown_key_without_a_close_one_lists_the_notebooks_own(repository):
+    write_params(repository, "table.tiny", "xyz: 1.0")
+    write_params(repository, "tiny", "rate: 1.0")
+    with pytest.raises(ConfigError, match=r"table.tiny.yaml.*'xyz'.*profile, run_mode, rate"):
+        reproduce.load_parameters("table", "tiny")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("rate: 1e-6", r"rate must be a number, got text, '1e-6'.*write 1\.0e-6"),
+        ("rates: [1e-6]", r"rates must be a number, got text, '1e-6'.*write 1\.0e-6"),
+        ("rates: 0.1", "rates must be a list, got a number"),
+        ("rate: true", "rate must be a number, got true or false"),
+        ("plot: 1", "plot must be true or false, got a number"),
+        ("profile: 3", "profile must be text, got a number"),
+    ],
+)
+def test_a_value_of_another_type_than_the_notebooks_default_is_refused(repository, line, message):
+    write_params(repository, "tiny", line)
+    with pytest.raises(ConfigError, match=message):
+        reproduce.load_parameters("table", "tiny")
+
+
+def test_a_file_that_is_not_a_mapping_is_refused(repository, capsys):
+    write_params(repository, "tiny", "- rate")
+    with pytest.raises(ConfigError, match="tiny.yaml must hold lines of the form `key: value`"):
+        reproduce.load_parameters("table", "tiny")
+    write_params(repository, "tiny", "rate: [1.0")
+    with pytest.raises(SystemExit, match="2"):
+        reproduce.main(["--profile", "tiny", "table"])
+    assert "tiny.yaml" in capsys.readouterr().err
+
+
+def test_null_and_whole_numbers_are_taken(repository):
+    write_params(repository, "tiny", "rate: 1\nrates: []\nplot: null\nbudget: 3")
+    parameters = reproduce.load_parameters("table", "tiny")
+    expected = {"rate": 1, "rates": [], "plot": None, "budget": 3, "run_mode": "train"}
+    assert parameters == expected
+
+
+@pytest.mark.parametrize(
+    ("profile", "notebook", "message"),
+    [
+        ("tinny", "table", "no profile 'tinny': params/ has tiny"),
+        ("tiny", "tabel", "no notebook 'tabel': notebooks/ has table"),
+    ],
+)
+def test_what_is_not_there_is_named_beside_what_is(repository, capsys, profile, notebook, message):
+    write_params(repository, "tiny", "rate: 1.0")
+    write_params(repository, "table.tiny", "rate: 2.0")
+    with pytest.raises(SystemExit, match="2"):
+        reproduce.main(["--profile", profile, notebook])
+    assert f"{message}.\n" in capsys.readouterr().err

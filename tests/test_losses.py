@@ -1,0 +1,384 @@
+"""Ratio, clipped surrogate, aggregation and KL penalty: AGPO Eqs. 2, 3, 7, 14."""
+
+import doctest
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agpo_core import losses
+from agpo_core.kl import k1, k2, k3
+from agpo_core.losses import aggregate, clip_range, clipped_surrogate, importance_ratio, kl_penalty
+
+quick = settings(deadline=None, derandomize=True, max_examples=60)
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+levels = pytest.mark.parametrize("level", ["token", "sequence", "sequence_geo"])
+aggregations = pytest.mark.parametrize("mode", ["sequence_mean", "token_mean", "constant"])
+
+# Three rows of lengths 3, 1, 2.
+MASK_B_T = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]])
+
+
+def double(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def random_logps(seed=0, shape=(3, 3)):
+    generator = torch.Generator().manual_seed(seed)
+    return -torch.rand(2, *shape, dtype=torch.float64, generator=generator) - 0.1
+
+
+def test_examples_in_docstrings_hold():
+    assert doctest.testmod(losses).failed == 0
+
+
+# -- importance ratio
+
+
+@dtypes
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        ("token", [[2.0, 0.5, 3.0], [4.0, 1.0, 1.0]]),  # masked tokens: 1
+        ("sequence", [[3.0, 3.0, 3.0], [4.0, 4.0, 4.0]]),  # 2 * .5 * 3
+        ("sequence_geo", [[3 ** (1 / 3)] * 3, [4.0] * 3]),  # (2 * .5 * 3)^(1/3)
+    ],
+)
+def test_ratio_by_hand(level, expected, dtype):
+    ratios = torch.tensor([[2.0, 0.5, 3.0], [4.0, 9.0, 9.0]], dtype=dtype)
+    old_B_T = torch.full((2, 3), -5.0, dtype=dtype)
+    found = importance_ratio(old_B_T + ratios.log(), old_B_T, MASK_B_T[:2], level)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=dtype))
+
+
+def test_product_and_geometric_mean_part_on_long_answers():
+    # 200 tokens of +.002: exp(.4) = 1.492 against exp(.002) = 1.002.
+    logps, old_logps, mask = torch.full((1, 200), 0.002), torch.zeros(1, 200), torch.ones(1, 200)
+    assert importance_ratio(logps, old_logps, mask, "sequence")[0, 0].item() == pytest.approx(
+        1.492, abs=5e-4
+    )
+    assert importance_ratio(logps, old_logps, mask, "sequence_geo")[0, 0].item() == pytest.approx(
+        1.002, abs=5e-4
+    )
+
+
+@levels
+def test_ratio_is_one_where_the_policies_agree_and_where_nothing_is_kept(level):
+    logps_B_T, other_B_T = random_logps()
+    assert torch.equal(
+        importance_ratio(logps_B_T, logps_B_T, MASK_B_T, level), torch.ones_like(logps_B_T)
+    )
+    assert torch.equal(
+        importance_ratio(logps_B_T, other_B_T, torch.zeros(3, 3), level), torch.ones_like(logps_B_T)
+    )
+
+
+def test_levels_agree_on_answers_of_one_token():
+    logps_B_T, old_logps_B_T = random_logps(shape=(4, 1))
+    mask_B_T = torch.ones(4, 1)
+    token = importance_ratio(logps_B_T, old_logps_B_T, mask_B_T, "token")
+    for level in ("sequence", "sequence_geo"):
+        found = importance_ratio(logps_B_T, old_logps_B_T, mask_B_T, level)
+        torch.testing.assert_close(found, token)
+
+
+@levels
+def test_masked_tokens_never_matter_to_the_ratio(level):
+    logps_B_T, old_logps_B_T = random_logps()
+    expected = importance_ratio(logps_B_T, old_logps_B_T, MASK_B_T, level)
+    logps_B_T[MASK_B_T == 0] = math.nan
+    found = importance_ratio(logps_B_T, old_logps_B_T, MASK_B_T, level)
+    assert torch.equal(found, expected)
+    # The second row has one token: it equals the row without its padding.
+    alone = importance_ratio(logps_B_T[1:2, :1], old_logps_B_T[1:2, :1], MASK_B_T[1:2, :1], level)
+    assert torch.equal(found[1, 0], alone[0, 0])
+
+
+@levels
+def test_gradient_of_the_ratio_equals_finite_differences(level):
+    logps_B_T, old_logps_B_T = random_logps()
+    assert torch.autograd.gradcheck(
+        lambda logps: importance_ratio(logps, old_logps_B_T, MASK_B_T, level),
+        logps_B_T.requires_grad_(),
+    )
+
+
+@levels
+@pytest.mark.parametrize("shift", [-200.0, 200.0])
+def test_ratio_and_gradient_stay_finite_far_from_the_old_policy(level, shift):
+    logps_B_T = torch.full((1, 3), shift, requires_grad=True)
+    ratio_B_T = importance_ratio(logps_B_T, torch.zeros(1, 3), torch.ones(1, 3), level)
+    clipped_surrogate(ratio_B_T, torch.ones(1, 3), 0.2).sum().backward()
+    assert ratio_B_T.isfinite().all() and (ratio_B_T > 0).all()
+    assert logps_B_T.grad.isfinite().all()
+
+
+def test_ratio_refuses_unknown_levels_and_shapes_that_differ():
+    with pytest.raises(ValueError, match="level='turn'"):
+        importance_ratio(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2), "turn")
+    with pytest.raises(ValueError, match=r"mask_B_T.*\(1, 3\)"):
+        importance_ratio(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 3))
+
+
+# -- clipped surrogate
+
+
+@dtypes
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected"),
+    [
+        (1.0, 2.0, 2.0),  # on-policy: A
+        (1.5, 2.0, 2.4),  # min(3, 1.2 * 2): clipped
+        (0.5, 2.0, 1.0),  # min(1, .8 * 2): the pessimistic side is kept
+        (1.5, -2.0, -3.0),  # min(-3, -2.4)
+        (0.5, -2.0, -1.6),  # min(-1, -1.6): clipped
+        (1.5, 0.0, 0.0),
+    ],
+)
+def test_surrogate_by_hand(ratio, advantage, expected, dtype):
+    found = clipped_surrogate(
+        torch.tensor([[ratio]], dtype=dtype), torch.tensor([[advantage]], dtype=dtype), 0.2
+    )
+    torch.testing.assert_close(found, torch.tensor([[expected]], dtype=dtype))
+
+
+def test_clip_can_be_higher_than_low():
+    ratio_B_T, advantages_B_T = double([[1.5, 0.5]]), double([[1.0, -1.0]])
+    found = clipped_surrogate(ratio_B_T, advantages_B_T, 0.2, 0.4)
+    torch.testing.assert_close(found, double([[1.4, -0.8]]))
+
+
+@quick
+@given(st.floats(0.01, 5), st.floats(-3, 3), st.floats(0, 0.9))
+def test_surrogate_equals_eq_3_and_is_never_above_the_unclipped_objective(
+    ratio, advantage, epsilon
+):
+    found = clipped_surrogate(double([[ratio]]), double([[advantage]]), epsilon).item()
+    clipped = min(max(ratio, 1 - epsilon), 1 + epsilon)
+    assert found == pytest.approx(min(ratio * advantage, clipped * advantage), abs=1e-12)
+    assert found <= ratio * advantage + 1e-12
+
+
+def test_a_wide_clip_reduces_to_the_unclipped_objective():
+    ratio_B_T, advantages_B_T = double([[0.01, 1.0, 50.0]]), double([[1.0, -1.0, 2.0]])
+    found = clipped_surrogate(ratio_B_T, advantages_B_T, math.inf)
+    assert torch.equal(found, ratio_B_T * advantages_B_T)
+
+
+def test_gradient_vanishes_exactly_where_the_clip_binds():
+    ratio_B_T = double([[1.1, 1.5, 0.5, 1.5, 0.5]]).requires_grad_()
+    advantages_B_T = double([[2.0, 2.0, 2.0, -2.0, -2.0]])
+    clipped_surrogate(ratio_B_T, advantages_B_T, 0.2).sum().backward()
+    assert ratio_B_T.grad.tolist() == [[2.0, 0.0, 2.0, -2.0, 0.0]]
+
+
+def test_gradient_of_the_surrogate_equals_finite_differences():
+    ratio_B_T = double([[1.1, 1.5, 0.5, 1.7, 0.6]]).requires_grad_()
+    advantages_B_T = double([[2.0, 2.0, 2.0, -2.0, -2.0]])
+    assert torch.autograd.gradcheck(
+        lambda ratio: clipped_surrogate(ratio, advantages_B_T, 0.2), ratio_B_T
+    )
+
+
+def test_on_policy_the_loss_is_zero_and_its_gradient_is_not():
+    # The advantages of a group sum to zero: the printed loss says nothing about progress.
+    logps_B_T = double([[-1.0], [-2.0]]).requires_grad_()
+    ratio_B_T = importance_ratio(logps_B_T, logps_B_T.detach(), torch.ones(2, 1))
+    objective = aggregate(
+        clipped_surrogate(ratio_B_T, double([[0.7], [-0.7]]), 0.2), torch.ones(2, 1)
+    )
+    objective.backward()
+    assert objective.item() == 0
+    # At ratio 1 this is the policy gradient: A / B.
+    torch.testing.assert_close(logps_B_T.grad, double([[0.35], [-0.35]]))
+
+
+def test_a_rollout_s_advantage_and_radius_broadcast_to_its_tokens():
+    ratio_B_T = double([[1.1, 1.5], [1.1, 1.5]])
+    found = clipped_surrogate(ratio_B_T, double([[1.0], [2.0]]), double([[0.2], [0.05]]))
+    torch.testing.assert_close(found, double([[1.1, 1.2], [2.1, 2.1]]))
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, math.nan])
+def test_a_radius_below_zero_is_refused_by_name(epsilon):
+    with pytest.raises(ValueError, match="epsilon_low="):
+        clip_range(epsilon)
+    with pytest.raises(ValueError, match="epsilon_high="):
+        clip_range(0.2, epsilon)
+
+
+# -- aggregation
+
+VALUES_B_T = [[1.0, 2.0, 6.0], [5.0, 9.0, 9.0], [2.0, 4.0, 9.0]]
+
+
+@dtypes
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("sequence_mean", (3 + 5 + 3) / 3),  # row means 9/3, 5/1, 6/2
+        ("token_mean", 20 / 6),  # (9 + 5 + 6) / (3 + 1 + 2)
+        ("constant", 20 / (3 * 10)),
+    ],
+)
+def test_aggregate_by_hand(mode, expected, dtype):
+    found = aggregate(torch.tensor(VALUES_B_T, dtype=dtype), MASK_B_T, mode, max_length=10)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=dtype))
+
+
+def test_modes_agree_on_full_rows():
+    values_B_T, _ = random_logps()
+    mask_B_T = torch.ones(3, 3)
+    found = [
+        aggregate(values_B_T, mask_B_T, mode, max_length=3)
+        for mode in ("sequence_mean", "token_mean", "constant")
+    ]
+    for value in found:
+        torch.testing.assert_close(value, values_B_T.mean())
+
+
+@aggregations
+def test_masked_values_never_matter(mode):
+    values_B_T = double(VALUES_B_T)
+    expected = aggregate(values_B_T, MASK_B_T, mode, max_length=10)
+    values_B_T[MASK_B_T == 0] = math.nan
+    values_B_T.requires_grad_()
+    found = aggregate(values_B_T, MASK_B_T.bool(), mode, max_length=10)
+    found.backward()
+    assert torch.equal(found.detach(), expected)
+    assert torch.equal(values_B_T.grad == 0, MASK_B_T == 0)
+
+
+@aggregations
+def test_a_masked_row_equals_the_batch_without_it(mode):
+    values_B_T, mask_B_T = double(VALUES_B_T), MASK_B_T.clone()
+    mask_B_T[1] = 0
+    found = aggregate(values_B_T, mask_B_T, mode, max_length=10)
+    torch.testing.assert_close(
+        found, aggregate(values_B_T[[0, 2]], MASK_B_T[[0, 2]], mode, max_length=10)
+    )
+
+
+@aggregations
+def test_everything_masked_gives_zero_and_a_zero_gradient(mode):
+    values_B_T = double(VALUES_B_T).requires_grad_()
+    found = aggregate(values_B_T, torch.zeros(3, 3), mode, max_length=10)
+    found.backward()
+    assert found.item() == 0
+    assert torch.equal(values_B_T.grad, torch.zeros(3, 3, dtype=torch.float64))
+
+
+@aggregations
+@quick
+@given(rows=st.permutations(range(6)), cut=st.integers(1, 5))
+def test_value_and_gradient_do_not_depend_on_the_split_into_micro_batches(mode, rows, cut):
+    generator = torch.Generator().manual_seed(0)
+    values_B_T = torch.randn(6, 4, dtype=torch.float64, generator=generator).requires_grad_()
+    lengths_B = torch.tensor([4, 1, 3, 2, 4, 1])
+    mask_B_T = torch.arange(4) < lengths_B[:, None]
+    whole = aggregate(values_B_T, mask_B_T, mode, max_length=8)
+    expected = torch.autograd.grad(whole, values_B_T)[0]
+
+    denominator = lengths_B.sum() if mode == "token_mean" else 6
+    parts = [
+        aggregate(values_B_T[part], mask_B_T[part], mode, max_length=8, denominator=denominator)
+        for part in (rows[:cut], rows[cut:])
+    ]
+    torch.testing.assert_close(sum(parts), whole)
+    torch.testing.assert_close(torch.autograd.grad(sum(parts), values_B_T)[0], expected)
+
+
+@aggregations
+def test_gradient_of_the_aggregate_equals_finite_differences(mode):
+    values_B_T = double(VALUES_B_T).requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda values: aggregate(values, MASK_B_T, mode, max_length=10), values_B_T
+    )
+
+
+@pytest.mark.parametrize("max_length", [None, 0])
+def test_constant_needs_the_maximal_length(max_length):
+    with pytest.raises(ValueError, match="max_length=.*mode='constant'"):
+        aggregate(double(VALUES_B_T), MASK_B_T, "constant", max_length)
+
+
+def test_aggregate_refuses_unknown_modes_and_shapes_that_differ():
+    with pytest.raises(ValueError, match="mode='sum'"):
+        aggregate(double(VALUES_B_T), MASK_B_T, "sum")
+    with pytest.raises(ValueError, match="values_B_T.*mask_B_T"):
+        aggregate(double(VALUES_B_T), MASK_B_T[:2])
+
+
+# -- KL penalty
+
+
+def test_penalty_is_the_estimator_of_its_place():
+    logps_B_T, reference_logps_B_T = random_logps()
+    for estimator, placement, function in [
+        ("k3", "loss", k3),
+        ("k2", "loss", k2),
+        ("k1", "reward", k1),
+    ]:
+        found = kl_penalty(logps_B_T, reference_logps_B_T, estimator, placement)
+        assert torch.equal(found, function(logps_B_T, reference_logps_B_T))
+    assert torch.equal(
+        kl_penalty(logps_B_T, reference_logps_B_T), k3(logps_B_T, reference_logps_B_T)
+    )
+
+
+def test_a_loss_has_a_gradient_in_the_policy_alone_and_a_reward_has_none():
+    logps_B_T, reference_logps_B_T = (logps.clone().requires_grad_() for logps in random_logps())
+    kl_penalty(logps_B_T, reference_logps_B_T, "k2").sum().backward()
+    torch.testing.assert_close(logps_B_T.grad, (logps_B_T - reference_logps_B_T).detach())
+    assert reference_logps_B_T.grad is None
+    assert not kl_penalty(logps_B_T, reference_logps_B_T, "k1", "reward").requires_grad
+
+
+def test_k1_as_a_loss_is_refused_with_the_reason():
+    with pytest.raises(ValueError, match="zero in expectation, and blind to the reference"):
+        kl_penalty(torch.zeros(1, 1), torch.zeros(1, 1), "k1", "loss")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "placement"), [("k3", "reward"), ("k2", "reward"), ("k4", "loss")]
+)
+def test_other_pairs_are_refused_with_the_known_ones(estimator, placement):
+    with pytest.raises(ValueError, match=r"choose one of \('k3', 'loss'\)"):
+        kl_penalty(torch.zeros(1, 1), torch.zeros(1, 1), estimator, placement)
+
+
+# -- the whole loss (Eq. 7)
+
+
+@levels
+def test_the_loss_equals_a_slow_loop_over_prompts_and_tokens(level):
+    logps_B_T, old_logps_B_T = random_logps(1)
+    reference_logps_B_T = random_logps(2)[0]
+    advantages_B, epsilon, beta = double([1.2, -0.4, -0.8]), 0.1, 0.03
+
+    total = 0.0
+    for b, length in enumerate([3, 1, 2]):
+        logps, old, reference = (
+            tensor[b, :length].tolist()
+            for tensor in (logps_B_T, old_logps_B_T, reference_logps_B_T)
+        )
+        log_ratios = [new - before for new, before in zip(logps, old, strict=True)]
+        row = 0.0
+        for t in range(length):
+            ratio = {
+                "token": math.exp(log_ratios[t]),
+                "sequence": math.exp(sum(log_ratios)),
+                "sequence_geo": math.exp(sum(log_ratios) / length),
+            }[level]
+            A = advantages_B[b].item()
+            surrogate = min(ratio * A, min(max(ratio, 1 - epsilon), 1 + epsilon) * A)
+            d = reference[t] - logps[t]
+            row += surrogate - beta * (math.exp(d) - 1 - d)
+        total -= row / length / 3
+
+    ratio_B_T = importance_ratio(logps_B_T, old_logps_B_T, MASK_B_T, level)
+    objective_B_T = clipped_surrogate(ratio_B_T, advantages_B[:, None], epsilon)
+    objective_B_T = objective_B_T - beta * kl_penalty(logps_B_T, reference_logps_B_T)
+    assert -aggregate(objective_B_T, MASK_B_T).item() == pytest.approx(total)

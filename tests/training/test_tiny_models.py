@@ -1,0 +1,79 @@
+"""The shipped models: loadable, small, finite; their tokenizer; their record."""
+
+import json
+
+import pytest
+import torch
+
+from agpo_core import paths
+from agpo_core.tasks import MICRO_TASKS, get_task
+from agpo_core.tasks.micro import ALPHABET
+from agpo_core.training.tiny_models import MODELS, character_tokenizer, complete, demonstrations
+
+SHIPPED = sorted(MODELS)
+
+
+def load(name):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = paths.models() / name
+    return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_model_loads_and_gives_finite_logits(name):
+    model, tokenizer = load(name)
+    prompts = [get_task(task).problems("dev")[0].prompt for task in MICRO_TASKS]
+    with torch.no_grad():
+        logits = model(**tokenizer(prompts, return_tensors="pt", padding=True)).logits
+    assert logits.shape[0] == 9
+    assert logits.shape[-1] == len(tokenizer)
+    assert torch.isfinite(logits).all()
+    assert 150_000 <= model.num_parameters() <= 230_000
+    assert model.config.model_type == MODELS[name][0]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_tokenizer_has_one_token_a_character_and_gives_texts_back(name):
+    tokenizer = load(name)[1]
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+    assert tokenizer.unk_token_id not in tokenizer(ALPHABET)["input_ids"]
+    texts = [ALPHABET, " a  b ", *(text for pair in demonstrations(90, seed=0) for text in pair)]
+    for text in texts:
+        ids = tokenizer(text)["input_ids"]
+        assert len(ids) == len(text)
+        assert tokenizer.decode(ids) == text
+    assert tokenizer("丑\n")["input_ids"] == [tokenizer.unk_token_id] * 2
+
+
+def test_the_models_are_small_enough_for_git():
+    files = [path for path in paths.models().rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 4_000_000
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_recorded_start_is_capable_but_imprecise(name):
+    start = json.loads((paths.models() / "starts.json").read_text())[name]
+    assert 0.2 <= start["macro"]["greedy"] <= 0.6
+    assert start["macro"]["pass_at_8"] >= start["macro"]["greedy"] + 0.2
+    assert start["macro"]["entropy"] >= 0.5
+    assert all(0.08 <= task["greedy"] <= 0.85 for task in start["tasks"].values())
+
+
+def test_the_recorded_greedy_score_is_measured_again():
+    model, tokenizer = load("tiny-qwen2-a")
+    task = get_task("choice_sums")
+    problems = task.problems("test")
+    texts, *_ = complete(model, tokenizer, [p.prompt for p in problems])
+    score = sum(task.grade(p, text).reward for p, text in zip(problems, texts, strict=True)) / len(problems)
+    recorded = json.loads((paths.models() / "starts.json").read_text())["tiny-qwen2-a"]["tasks"]["choice_sums"]["greedy"]
+    assert score == pytest.approx(recorded, abs=0.01)  # another kind of machine may turn a near-tie
+
+
+def test_the_two_supervised_starts_of_the_first_family_differ():
+    first, second = (load(name)[0].state_dict() for name in ("tiny-qwen2-a", "tiny-qwen2-b"))
+    assert not any(torch.equal(first[key], second[key]) for key in first if key.endswith("proj.weight"))
+
+
+def test_the_tokenizer_is_made_anew_as_it_was_shipped():
+    assert character_tokenizer().get_vocab() == load("tiny-qwen2-a")[1].get_vocab()
