@@ -244,9 +244,11 @@ def _check_ranges(c: TrainConfig) -> None:
     require(c.epsilon_max >= c.epsilon_min, "epsilon_max", "at least epsilon_min")
     require(c.tau_max >= c.tau_min, "tau_max", "at least tau_min")
     require(len(c.weights) == 3, "weights", "three numbers: w_r, w_e, w_k")
+    require(all(w >= 0 for w in c.weights), "weights", "0 or more, each")
     require(len(c.signals_mask) in (4, 5), "signals_mask", "4 bits, or 5 with H")
     require(all(bit in (0, 1) for bit in c.signals_mask), "signals_mask", "bits, 0 or 1")
     require(len(c.adam_betas) == 2, "adam_betas", "two numbers")
+    require(all(0 <= b < 1 for b in c.adam_betas), "adam_betas", "in [0, 1), each")
     require(
         c.prompts_per_update % c.minibatches == 0,
         "prompts_per_update",
@@ -260,6 +262,11 @@ def _check_ranges(c: TrainConfig) -> None:
         raise ConfigError(
             "kl_estimator k1 as a loss does nothing: its expected gradient is zero and does not see "
             "the reference. Use k2 or k3, or kl_placement reward."
+        )
+    if c.kl_estimator != "k1" and c.kl_placement == "reward" and c.beta > 0:
+        raise ConfigError(
+            f"kl_placement reward takes kl_estimator k1 alone, got {c.kl_estimator}: "
+            "use k1, or kl_placement loss."
         )
     if c.group_size == 1:
         raise ConfigError(

@@ -4,7 +4,7 @@ A controller is frozen; what it remembers is a dict of plain JSON that the calle
 
     value, state = controller.update(state, signals)
 
-Departures from the paper:
+Departures from the paper, and a reading of it:
 
 - A measured step KL below zero is taken as zero: Eq. 6 can be negative, and below
   -(1 + α σ̂ + ζ |κ̃₃|) / γ the denominator of Eq. 4 changes sign.

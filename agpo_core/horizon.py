@@ -12,6 +12,7 @@ Three things that everything else leans on.
 * **State.** All of it is one small JSON object.
 """
 
+import functools
 from dataclasses import dataclass, field
 
 import torch
@@ -147,6 +148,7 @@ def uniforms(
     return ((a >> 5) * 2**26 + (b >> 6)).double() / 2**53
 
 
+@functools.lru_cache(maxsize=64)
 def permutation(seed: int, n: int, key: int) -> Tensor:
     """A random order of n items, a function of (seed, key) alone.
 
@@ -155,7 +157,7 @@ def permutation(seed: int, n: int, key: int) -> Tensor:
         n: number of items.
         key: names the permutation, in [0, 2^32).
     Returns:
-        int64 of shape (n,).
+        int64 of shape (n,); kept between calls, not to be changed in place.
     """
     items = torch.arange(n)
     return uniforms(seed, "prompts", key, items, torch.zeros_like(items), 0).argsort()

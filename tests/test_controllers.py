@@ -268,10 +268,11 @@ def test_entropy_off_ignores_the_entropy():
 
 def test_entropy_ratio_follows_the_running_mean():
     clip = AdaptiveClip(entropy="ratio_ema")
-    entropies = [0.2, 0.2, 0.22, 0.05, 1.0]
-    # EMA(H) read before folding: .2, .2, .2, .99 * .2 + .01 * .22 = .2002, ...
-    # Ratios: 1 at the first update, 1, 1.1, .25 -> bounded to .5, 5.05 -> bounded to 1.5.
-    expected = [0.12, 0.12, 0.132, 0.06, 0.18]
+    entropies = [0.2, 0.2, 0.22, 0.05, 1.0, 0.2]
+    # EMA(H), read before folding: .2, .2, .2, .99 * .2 + .01 * .22 = .2002, .198698, .206711
+    # Ratios: 1 at the first update, 1, 1.1, .25 -> bounded to .5, 5.03 -> bounded to 1.5,
+    # and .2 / .206711.
+    expected = [0.12, 0.12, 0.132, 0.06, 0.18, 0.12 * 0.2 / 0.206711]
     assert values(clip, [with_(SIGNALS, entropy=H) for H in entropies]) == pytest.approx(expected)
 
 
@@ -294,9 +295,9 @@ def test_negative_step_kl_counts_as_zero():
 
 def test_step_kl_can_be_averaged():
     clip = AdaptiveClip(step_kl="ema")
-    # Averages .1 * 1 = .1; .9 * .1 + .1 * 1 = .19; .9 * .19 + .1 * 0 = .171
-    signals = [with_(SIGNALS, step_kl=D) for D in (1.0, 1.0, -5.0)]
-    expected = [0.24 / (1.6 + 0.5 * D) for D in (0.1, 0.19, 0.171)]
+    # Averages .1 * 1 = .1; .9 * .1 + .1 * 1 = .19; .9 * .19 + .1 * 0 = .171; .9 * .171 = .1539
+    signals = [with_(SIGNALS, step_kl=D) for D in (1.0, 1.0, -5.0, 0.0)]
+    expected = [0.24 / (1.6 + 0.5 * D) for D in (0.1, 0.19, 0.171, 0.1539)]
     assert values(clip, signals) == pytest.approx(expected)
 
 

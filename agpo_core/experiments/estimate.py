@@ -1,7 +1,7 @@
-"""What a run would take before it is run: memory per rank, tokens, hours. Arithmetic; no GPU, no weights.
+"""What a run would take: memory per rank and tokens, by arithmetic; needs no GPU and no weights.
 
-Weights, gradients and optimiser states are exact up to padding. Activations, logits and the sampler's
-cache are rough upper bounds, at full sequence length.
+Weights, gradients and optimiser states are exact up to padding. Activations, logits and the
+sampler's cache are rough upper bounds, at full sequence length.
 """
 
 import json
@@ -97,11 +97,7 @@ def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int) -> dict
     N = shape.parameters
     state = 12 if sharded else 2 * b  # bytes a parameter
     per_step = math.ceil(config.prompts_per_update / config.minibatches / ranks)
-    tokens = (
-        min(config.micro_batch_prompts or per_step, per_step)
-        * config.group_size
-        * config.max_sequence_tokens
-    )
+    tokens = min(config.micro_batch_prompts or per_step, per_step) * config.group_size * config.max_sequence_tokens
     depth = LAYER_WIDTHS * shape.layers  # with checkpointing: a layer's input, and one layer whole
     if config.activation_checkpointing:
         depth = shape.layers + LAYER_WIDTHS
@@ -128,7 +124,7 @@ def ranks_needed(shape: Shape, config: TrainConfig, launcher: str, limit: float)
 
 
 def tokens(config: TrainConfig) -> float | None:
-    """Tokens that a run generates: its horizon, or at most so many; None where it counts seconds."""
+    """Tokens a run generates: its horizon, or at most so many; None where it counts seconds."""
     if config.horizon_unit == "tokens":
         return config.horizon
     if config.horizon_unit == "seconds":

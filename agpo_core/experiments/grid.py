@@ -1,11 +1,11 @@
-"""A grid of runs, arms x seeds x supervised starts: what is missing is trained, what is there is reused.
+"""A grid of runs, arms x seeds x supervised starts: trains what is missing, reuses what is there.
 
     python -m agpo_core.experiments.grid promote EXPERIMENT PROFILE
 
-promotes the grid that was run last to `outputs/reference/`, where it is committed.
+writes the grid that was run last to `outputs/reference/`, where it is committed.
 
-An *arm* is a method with the settings that make it a row of a table: the four methods of AGPO's Table 1
-that the loop trains, and the controls without which they cannot be told apart.
+An *arm* is a method with the settings that make it a row of a table: the four critic-free methods
+of AGPO's Table 1, and the controls without which they cannot be told apart.
 """
 
 import argparse
@@ -41,6 +41,13 @@ class Arm:
     settings: dict = field(default_factory=dict)
     follows: str | None = None
 
+    @property
+    def adapts(self) -> list[str]:
+        """What a controller moves in it: epsilon, tau, both or neither."""
+        settings = RECIPES[self.method].settings
+        moved = {"clip": "epsilon", "temperature": "tau"}
+        return [value for key, value in moved.items() if settings.get(key) == "adaptive"]
+
 
 ARMS = {
     arm.name: arm
@@ -51,15 +58,23 @@ ARMS = {
         Arm("agpo_no_ats", "AGPO (−ATS)", "agpo_no_ats"),
         Arm("agpo", "AGPO", "agpo"),
         Arm(
-            "grpo_matched_updates", "GRPO, AGPO's updates", "grpo",
+            "grpo_matched_updates", "GRPO at AGPO's updates", "grpo",
             {"horizon_unit": "updates"}, follows="agpo",
         ),
-        Arm("grpo_narrow", "GRPO, ε = .05", "grpo", {"epsilon_base": 0.05}),
-        Arm("agpo_relative_entropy", "AGPO, H / EMA(H)", "agpo", {"clip_entropy": "ratio_ema"}),
+        Arm("grpo_narrow", "GRPO at ε = .05", "grpo", {"epsilon_base": 0.05}),
+        Arm("agpo_relative_entropy", "AGPO with H/EMA(H)", "agpo", {"clip_entropy": "ratio_ema"}),
     )
 }  # fmt: skip
 
+
+def arms_of(table: pd.DataFrame) -> list[str]:
+    """The arms of a table in the order of ARMS."""
+    present = set(table["arm"])
+    return [name for name in ARMS if name in present]
+
+
 # Parameters of the grid itself; every other parameter is a field of TrainConfig.
+NUMBER, TEXT_OR_NONE, NUMBER_OR_NONE = (int, float), (str, type(None)), (int, float, type(None))
 GRID = {
     "profile": str,
     "run_mode": str,  # replay, train, plan
@@ -69,20 +84,25 @@ GRID = {
     "cross_starts": bool,  # every seed with every start; else seeds alternate over starts
     "launcher": str,  # python, deepspeed
     "ranks": int,
-    "hostfile": str | None,
+    "hostfile": TEXT_OR_NONE,
     "parallel": int,  # jobs side by side
-    "master_port": int | None,
-    "memory_gb": float,  # of one GPU, or of the machine; for run_mode plan
-    "tokens_per_second": float,  # of an arm without probe; for run_mode plan
-    "tokens_per_second_probe": float,  # of an arm with a probe
-    **{f"learning_rate_{name}": float | None for name in ARMS if name != "start"},
+    "master_port": (int, type(None)),
+    "memory_gb": NUMBER,  # of a rank: its GPU's, or its share of the machine's; for `plan`
+    "tokens_per_second": NUMBER,  # of an arm without a probe; for `plan`
+    "tokens_per_second_probe": NUMBER,  # of an arm with a probe; for `plan`
+    **{f"learning_rate_{name}": NUMBER_OR_NONE for name in ARMS if name != "start"},
 }
 OF_THE_ARM = ("method", "seed", "model", "clip", "temperature")  # set by arm, seed and start
+LAUNCH = ("launcher", "ranks", "hostfile", "parallel", "master_port")
+# What may differ between a grid and its record without making another experiment of it.
+FREE = {"run_mode", "methods", "seeds", "cross_starts", "memory_gb", "tokens_per_second",
+        "tokens_per_second_probe", *LAUNCH}  # fmt: skip
+INDEX = "grid.json"  # the parameters of the grid that was run last, beside its runs
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a grid; `config` and `folder` are None while the run that it follows is unfinished."""
+    """One run of a grid. Until the run that it follows is finished, config and folder are None."""
 
     arm: Arm
     seed: int
@@ -116,22 +136,19 @@ def parameters(namespace: dict) -> dict:
 
 
 def check(params: dict) -> None:
-    """Refuse unknown, missing and mistyped parameters of the grid; `plan` checks those of the runs."""
+    """Refuse unknown, missing and mistyped parameters of the grid; runs check their own."""
     known = [*GRID, *(name for name in FIELDS if name not in OF_THE_ARM)]
     for name in params:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see grid.GRID and TrainConfig."
             raise ConfigError(f"unknown parameter {name!r}: {hint}")
-    for name, kind in GRID.items():
+    for name, kinds in GRID.items():
         if name not in params:
             raise ConfigError(f"parameter {name!r} is missing: every profile states it.")
-        value, kinds = params[name], float | int if kind is float else kind
-        if not isinstance(value, kinds | int if kind == float | None else kinds):
-            raise ConfigError(
-                f"{name} must be {getattr(kind, '__name__', kind)}, got {value!r}"
-                + (": in YAML a float needs a dot." if isinstance(value, str) else ".")
-            )
+        if not isinstance(params[name], kinds):
+            names = [k.__name__ for k in (kinds if isinstance(kinds, tuple) else (kinds,))]
+            raise ConfigError(f"{name} must be {' or '.join(names)}; got {params[name]!r}.")
     if params["run_mode"] not in ("replay", "train", "plan"):
         raise ConfigError(f"run_mode must be replay, train or plan; got {params['run_mode']!r}.")
     if params.get("test_problems") == 0:
@@ -164,9 +181,9 @@ def plan(experiment: str, params: dict) -> list[Job]:
     for (i, (seed, model)), name in itertools.product(enumerate(pairs), params["methods"]):
         arm, start = ARMS[name], start_name(model)
         if name == "start" and model in [former for _, former in pairs[:i]]:
-            continue  # greedy evaluation draws nothing: a start has one score, whatever the seed
+            continue
         if name == "start":
-            seed = params["seeds"][0]
+            seed = 0  # greedy evaluation draws nothing: a start has one score, whatever the seed
         config = _resolve(arm, seed, model, params, jobs.get((arm.follows, seed, start)))
         folder = None
         if config is not None:
@@ -178,7 +195,7 @@ def plan(experiment: str, params: dict) -> list[Job]:
 
 def start_name(model: str) -> str:
     """A short name of a supervised start: the last part of a folder or hub id."""
-    return Path(model).name
+    return Path(str(model)).name
 
 
 def _pairs(seeds: list, models: list, cross: bool) -> list[tuple]:
@@ -222,10 +239,10 @@ def run(experiment: str, params: dict) -> Results:
         record = records.load(experiment, profile)
         if record is None:
             raise FileNotFoundError(
-                f"there is no record of {experiment} under profile {profile!r} to replay: "
-                "set run_mode to train."
+                f"there is no record of {experiment} under profile {profile!r} to replay: set run_mode to train."
             )
-        _say_what_differs(params, record.meta["params"])
+        if changed := changes(params, record.meta["params"]):
+            print(f"The record was made with {'; '.join(changed)}. Yours need run_mode train.")
         return record.only(methods)
     index = {"experiment": experiment, "profile": profile, "params": params}
     folder = paths.runs() / experiment / profile
@@ -237,37 +254,26 @@ def run(experiment: str, params: dict) -> Results:
     return records.read(experiment, profile, params, jobs)
 
 
-INDEX = "grid.json"  # the parameters of the grid that was run last, beside its runs
-FREE = ("run_mode", "methods", "seeds", "cross_starts", "launcher", "hostfile", "parallel",
-        "master_port", "memory_gb", "tokens_per_second", "tokens_per_second_probe")  # fmt: skip
-
-
 def _launch(jobs: list[Job], params: dict) -> None:
     for job in jobs:
         job.folder.mkdir(parents=True, exist_ok=True)
         job.config.save(job.folder / "config.yaml")
-    names = ("launcher", "ranks", "hostfile", "parallel", "master_port")
-    launch.launch([job.folder for job in jobs], **{name: params[name] for name in names})
+    launch.launch([job.folder for job in jobs], **{name: params[name] for name in LAUNCH})
     unfinished = [job.folder.name for job in jobs if not job.finished]
     if unfinished:
         raise RuntimeError(f"runs did not finish: {', '.join(unfinished)}; see their train.log.")
 
 
-def _say_what_differs(params: dict, recorded: dict) -> None:
-    changed = [
-        f"{name} = {recorded.get(name)!r}, not {value!r}"
+def changes(params: dict, recorded: dict) -> list[str]:
+    """The parameters that make another experiment of a grid than the recorded one, as text."""
+    return [
+        f"{name} {recorded.get(name)!r}, not {value!r}"
         for name, value in params.items()
         if name not in FREE and recorded.get(name) != value
     ]
-    if changed:
-        print(
-            "The record that is replayed was made with "
-            + "; ".join(changed)
-            + ". Set run_mode to train to run with yours."
-        )
 
 
-# -- run_mode plan ----------------------------------------------------------------------------------
+# -- run_mode plan ---------------------------------------------------------------------------
 
 
 def describe(jobs: list[Job], params: dict) -> str:
@@ -310,11 +316,12 @@ def _workload(jobs: list[Job], params: dict) -> str:
         )
         row["jobs"] += 1
     table = pd.DataFrame.from_dict(rows, orient="index").to_string()
+    side_by_side = hours_total / params["parallel"]
     return (
-        f"{table}\n\n{hours_total:,.1f} hours of jobs, {hours_total / params['parallel']:,.1f} hours "
-        f"with {params['parallel']} side by side, at {params['tokens_per_second']:,.0f} generated "
-        f"tokens a second ({params['tokens_per_second_probe']:,.0f} with a probe). Horizons in "
-        "updates: tokens are an upper bound."
+        f"{table}\n\n{hours_total:,.1f} hours of jobs, {side_by_side:,.1f} hours with "
+        f"{params['parallel']} side by side, at {params['tokens_per_second']:,.0f} generated\n"
+        f"tokens a second, {params['tokens_per_second_probe']:,.0f} with a probe. Where a horizon "
+        "is in updates, its tokens\nare an upper bound."
     )
 
 
@@ -340,7 +347,7 @@ def _memory(model: str, config: TrainConfig, params: dict) -> str:
     )
 
 
-# -- promote ------------------------------------------------------------------------------------------
+# -- promote ---------------------------------------------------------------------------------
 
 
 def promote(experiment: str, profile: str) -> Path:
@@ -365,9 +372,7 @@ def promote(experiment: str, profile: str) -> Path:
         if run["commit"] == "unknown" or run["commit"].endswith("-dirty")
     ]
     if dirty:
-        raise ValueError(
-            f"not made from a commit: {', '.join(dirty)}. Commit, delete these runs, run again."
-        )
+        raise ValueError(f"not made from a commit: {', '.join(dirty)}. Commit, delete these runs, run again.")
     to = records.folder(experiment, profile)
     records.save(results, to)
     return to

@@ -51,11 +51,13 @@ class Results:
         """Profile, seeds and starts, for the titles of figures."""
         if self.runs.empty:
             return "nothing was run"
-        seeds = sorted(int(seed) for seed in self.runs["seed"].unique())
+        trained = self.runs[self.runs["arm"] != "start"]
+        seeds = [str(seed) for seed in sorted(trained["seed"].unique())]
+        shown = f"{len(seeds)} seeds"
+        if len(seeds) <= 3:
+            shown = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
         starts = self.runs["start"].nunique()
-        shown = ", ".join(map(str, seeds)) if len(seeds) <= 3 else f"{len(seeds)} seeds"
-        named = f"seed{'s' * (len(seeds) > 1)} {shown}" if len(seeds) <= 3 else shown
-        return f"profile {self.meta['profile']}, {named}, {starts} start{'s' * (starts > 1)}"
+        return f"profile {self.meta['profile']}, {shown}, {starts} start{'s' * (starts > 1)}"
 
     def only(self, arms) -> "Results":
         """The same without the other arms."""
@@ -98,9 +100,7 @@ def _jsonl(path: Path) -> list[dict]:
 def _run_rows(key: dict, updates: list, test: dict, config: TrainConfig, run_hash: str) -> list:
     last = updates[-1] if updates else {}
     former = updates[-2] if len(updates) > 1 else {}
-    spent, before = (
-        [row.get("tokens_train", 0), row.get("tokens_probe", 0)] for row in (last, former)
-    )
+    spent, before = ([row.get("tokens_train", 0), row.get("tokens_probe", 0)] for row in (last, former))
     run = {
         **key,
         "macro": test["macro"],

@@ -8,7 +8,7 @@ executed notebook, an HTML copy and the `summary.txt` that the notebook writes l
 `outputs/runs/<notebook>/<profile>/`.
 
 A parameter that the notebook does not have, or text where it has a number, stops everything (exit
-status 2). A notebook whose cell fails is reported, and the others still run (exit status 1).
+status 2). A notebook that fails is reported, and the others still run (exit status 1).
 """
 
 import argparse
@@ -22,6 +22,8 @@ from pathlib import Path
 import nbconvert
 import papermill
 import yaml
+from nbclient.exceptions import DeadKernelError
+from traitlets.config import Config
 
 from agpo_core import paths
 from agpo_core.config import ConfigError
@@ -62,6 +64,7 @@ def execute(notebook: str, profile: str, parameters: dict) -> None:
 
     Raises:
         papermill.PapermillExecutionError: a cell failed; `notebook.ipynb` holds what ran.
+        nbclient.exceptions.DeadKernelError: the kernel was killed.
     """
     folder = _folder(notebook, profile)
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,11 +79,11 @@ def execute(notebook: str, profile: str, parameters: dict) -> None:
         progress_bar=False,
         stdout_file=sys.stdout,
         stderr_file=sys.stderr,
+        # Other users of a shared machine cannot read what the kernel sends; without, it warns.
+        config=Config(KernelManager={"transport_encryption": "auto"}),
         coalesce_streams=True,  # one output per cell in the document, however often a job reports
     )
-    html, _ = nbconvert.HTMLExporter().from_notebook_node(
-        executed, resources={"metadata": {"name": notebook}}
-    )
+    html, _ = nbconvert.HTMLExporter().from_notebook_node(executed, resources={"metadata": {"name": notebook}})
     (folder / "notebook.html").write_text(html, encoding="utf-8")
 
 
@@ -105,7 +108,10 @@ def main(argv: list[str] | None = None) -> int:
         start = time.monotonic()
         try:
             execute(name, args.profile, parameters[name])
-        except papermill.PapermillExecutionError as error:
+        except KeyboardInterrupt:
+            print("\ninterrupted; the same command goes on from here", file=sys.stderr)
+            return 130  # the shell's exit status of an interrupted command
+        except (papermill.PapermillExecutionError, DeadKernelError) as error:
             failed.append(name)
             document = _shown(_folder(name, args.profile) / "notebook.ipynb")
             print(f"{error}\n{name} failed; what ran: {document}", file=sys.stderr)
@@ -140,9 +146,7 @@ def _existing(folder: Path, name: str, what: str) -> Path:
     if not (folder / name).is_file():
         # A file named <notebook>.<profile>.yaml is an override, not a profile.
         known = sorted(f.stem for f in folder.glob(f"*{Path(name).suffix}") if "." not in f.stem)
-        raise FileNotFoundError(
-            f"no {what} {Path(name).stem!r}: {folder.name}/ has {', '.join(known) or 'none'}."
-        )
+        raise FileNotFoundError(f"no {what} {Path(name).stem!r}: {folder.name}/ has {', '.join(known) or 'none'}.")
     return folder / name
 
 

@@ -65,7 +65,7 @@ class MicroTask:
     name: str
     title: str
     stands_in_for: str
-    slip_share = (0.40, 0.66)  # share of slipped demonstrations, from the easiest problem to the hardest
+    slip_share = (0.42, 0.72)  # share of slipped demonstrations, from the easiest problem to the hardest
 
     def __init__(self, data_dir: str | None = None):
         """`data_dir` is accepted because every task takes one; a procedural task reads no files."""
@@ -118,11 +118,11 @@ def _problems(task: type[MicroTask], split: str) -> tuple[Problem, ...]:
     return tuple(seen.values())
 
 
-def rival(value: int, rng: Random, low: int = 0) -> int:
-    """A wrong value: one too many in most cases, else another near one, never below `low`."""
-    if rng.random() < 0.75:
+def slipped(value: int, rng: Random, low: int = 0) -> int:
+    """A wrong value: one too many in four cases of five, else another near one, never below `low`."""
+    if rng.random() < 0.8:
         return value + 1
-    return rng.choice([v for v in (value - 2, value - 1, value + 2, value + 3, value + 10) if v >= low])
+    return rng.choice([v for v in (value - 2, value - 1, value + 2, value + 3) if v >= low])
 
 
 def last_number(text: str) -> str | None:
@@ -132,30 +132,28 @@ def last_number(text: str) -> str | None:
 
 
 class Steps(MicroTask):
-    """`Bo 7 figs +8 -5?` → `15;10.`: the running totals; the last number is the answer."""
+    """`Bo:7 figs+6-3?` → `13;10.`: the running totals; the last number is the answer."""
 
     name = "steps"
     title = "Two-move word problems with written-out steps"
     stands_in_for = "GSM8K"
 
     def draw(self, rng, index):
-        who = rng.choice(("Al", "Bo", "Cy", "Di", "Ed", "Flo"))
+        who = rng.choice(("Al", "Bo", "Cy", "Di", "Ed", "Jo"))
         what = rng.choice(("figs", "pens", "eggs", "cups", "nuts"))
-        start, move = rng.randint(2, 9), rng.choice("+-*")
-        by = rng.randint(2, 3) if move == "*" else rng.randint(1, start if move == "-" else 9)
-        middle = {"+": start + by, "-": start - by, "*": start * by}[move]
-        then = rng.randint(1, 9)
-        sign = "-" if middle >= then and rng.random() < 0.5 else "+"
-        total = middle + then if sign == "+" else middle - then
-        return Item(f"{who} {start} {what} {move}{by} {sign}{then}?", str(total), (middle, total), (then - 1) / 8)
+        total, moves, totals = rng.randint(2, 9), "", []
+        start = total
+        for _ in range(2):
+            by = rng.randint(1, 6)
+            sign = rng.choice("+-") if total >= by else "+"
+            total = total + by if sign == "+" else total - by
+            moves += f"{sign}{by}"
+            totals.append(total)
+        return Item(f"{who}:{start} {what}{moves}?", str(total), tuple(totals), (by - 1) / 5)
 
     def demonstrate(self, item, rng, slip):
         middle, total = item.working
-        if slip:
-            wrong = rival(total, rng)
-            if rng.random() < 0.15:  # the first move slips, and the second carries it on
-                middle += wrong - total if middle + wrong - total >= 0 else 0
-            total = wrong
+        total = slipped(total, rng) if slip else total
         return f"{middle}{rng.choice(JOINS)}{total}{rng.choice(ENDS)}"
 
     def extract(self, problem, completion):
@@ -170,8 +168,8 @@ class Equations(MicroTask):
     stands_in_for = "MATH"
 
     def draw(self, rng, index):
-        a, x, b = rng.randint(2, 9), rng.randint(1, 9), rng.randint(1, 9)
-        letter, form = rng.choice("xyznktuw"), rng.randrange(4)
+        a, x, b = rng.randint(2, 5), rng.randint(1, 9), rng.randint(1, 9)
+        letter, form = rng.choice("abcdhkmnpqstwxyz"), rng.randrange(4)
         value = a * x - b if form == 3 else a * x + b
         if value < 0:
             return self.draw(rng, index)
@@ -181,7 +179,7 @@ class Equations(MicroTask):
 
     def demonstrate(self, item, rng, slip):
         a, x = item.working
-        answer = rival(x, rng, low=1) if slip else x
+        answer = slipped(x, rng, low=1) if slip else x
         return f"{a * x}{rng.choice('/:')}{a}{rng.choice('=> ')}{answer}{rng.choice(ENDS)}"
 
     def extract(self, problem, completion):
@@ -207,14 +205,13 @@ class Quantities(MicroTask):
 
     def demonstrate(self, item, rng, slip):
         mantissa, exponent, unit = item.working
-        if slip:
-            where = rng.random()
-            if where < 0.85:
-                exponent = rival(exponent, rng)
-            elif where < 0.93:
-                mantissa = mantissa + 1
-            else:
-                unit = rng.choice([law[3] for law in self.LAWS if law[3] != unit])
+        where = rng.random() if slip else 1.0
+        if where < 0.9:
+            exponent = slipped(exponent, rng)
+        elif where < 0.95:
+            mantissa = mantissa + 1
+        elif slip:
+            unit = rng.choice([law[3] for law in self.LAWS if law[3] != unit])
         return f"{mantissa}e{exponent}{rng.choice(('',) + JOINS)}{unit}{rng.choice(ENDS)}"
 
     def extract(self, problem, completion):
@@ -226,7 +223,7 @@ class Quantities(MicroTask):
 
 
 class Choice(MicroTask):
-    """A question and four options, `3A5B8C1D`; the answer is the value and its letter, `5:B`; the last letter counts."""
+    """A question and four options, `3A5B8C1D`; the answer is the value with its letter, `:5B`; the last letter counts."""
 
     def ask(self, rng: Random) -> tuple[str, int]:
         """A question and its value, 1 to 9."""
@@ -245,17 +242,9 @@ class Choice(MicroTask):
 
     def demonstrate(self, item, rng, slip):
         value, lure, options = item.working
-        letter = item.answer
         if slip:
-            where = rng.random()
-            if where < 0.75:
-                value = lure
-            elif where < 0.9:
-                value = rng.choice([v for v in options if v not in (value, lure)])
-            letter = LETTERS[options.index(value)]
-            if where >= 0.9:  # the right value beside a wrong letter
-                letter = rng.choice([x for x in LETTERS if x != letter])
-        return f"{value}{rng.choice(JOINS)}{letter}{rng.choice(ENDS)}"
+            value = lure if rng.random() < 0.8 else rng.choice([v for v in options if v not in (value, lure)])
+        return f"{rng.choice(JOINS)}{value}{LETTERS[options.index(value)]}{rng.choice(ENDS)}"
 
     def extract(self, problem, completion):
         found = re.findall(r"[A-D]", completion)
@@ -263,45 +252,40 @@ class Choice(MicroTask):
 
 
 class ChoiceSums(Choice):
-    """`7-4+2?3A5B8C1D` → `5:B`."""
+    """`12-7?3A5B8C1D` → `:5B`."""
 
     name = "choice_sums"
     title = "Multiple choice: short sums"
     stands_in_for = "SAT"
 
     def ask(self, rng):
-        while True:
-            a, b, c = (rng.randint(1, 9) for _ in range(3))
-            first, second = rng.choice("+-"), rng.choice("+-")
-            middle = a + b if first == "+" else a - b
-            value = middle + c if second == "+" else middle - c
-            if 1 <= value <= 9 and 0 <= middle <= 9:
-                return f"{a}{first}{b}{second}{c}?", value
+        value, by = rng.randint(1, 9), rng.randint(1, 9)
+        return (f"{value - by}+{by}?" if value > by and rng.random() < 0.5 else f"{value + by}-{by}?"), value
 
 
 class ChoiceFacts(Choice):
-    """`Mars?3A4B8C1D` → `4:B`: atomic numbers, planets, polygons, Roman and binary numerals."""
+    """`Mars?3A4B8C1D` → `:4B`: atomic numbers, planets, Greek prefixes, Roman and binary numerals."""
 
     name = "choice_facts"
     title = "Multiple choice: facts of five sciences"
     stands_in_for = "MMLU_STEM"
 
     FACTS = (
-        ("atom H", "atom He", "atom Li", "atom Be", "atom B", "atom C", "atom N", "atom O", "atom F"),
+        ("Z(H)", "Z(He)", "Z(Li)", "Z(Be)", "Z(B)", "Z(C)", "Z(N)", "Z(O)", "Z(F)"),
         ("Mercury", "Venus", "Earth", "Mars", "Jupiter", "Saturn", "Uranus", "Neptune"),
-        (None, None, "trigon", "tetragon", "pentagon", "hexagon", "heptagon", "octagon", "nonagon"),
-        ("rom I", "rom II", "rom III", "rom IV", "rom V", "rom VI", "rom VII", "rom VIII", "rom IX"),
-        ("bin 1", "bin 10", "bin 11", "bin 100", "bin 101", "bin 110", "bin 111", "bin 1000", "bin 1001"),
+        ("mono", "di", "tri", "tetra", "penta", "hexa", "hepta", "octa", "nona"),
+        ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"),
+        ("0b1", "0b10", "0b11", "0b100", "0b101", "0b110", "0b111", "0b1000", "0b1001"),
     )
 
     def ask(self, rng):
         science = rng.choice(self.FACTS)
-        value = rng.choice([i for i, fact in enumerate(science, start=1) if fact])
+        value = rng.randint(1, len(science))
         return f"{science[value - 1]}?", value
 
 
 class ChoiceChinese(Choice):
-    """`三的两倍？3A6B8C1D` → `6:B`."""
+    """`三的两倍是？3A6B8C1D` → `:6B`."""
 
     name = "choice_chinese"
     title = "Multiple choice in Chinese"
@@ -322,37 +306,38 @@ class ChoiceChinese(Choice):
 
 
 class Programs(MicroTask):
-    """`xy 00>3 10>5 01>7` → `3+2*x+4*y`: a program from three examples, graded by the share of its tests it passes."""
+    """`xy:3,5,7` → `3+x*2+y*4`: a program f(x, y) from its outputs on three inputs, shown in the order of `SHOWN`.
+
+    The reward is the share of the tests it passes: the inputs shown and three hidden ones.
+    """
 
     name = "programs"
     title = "Tiny programs from examples"
     stands_in_for = "CodeContests"
 
-    POINTS = ((0, 0), (1, 0), (0, 1))  # the examples in the prompt; with HIDDEN, the tests
+    SHOWN = ((0, 0), (1, 0), (0, 1))
     HIDDEN = ((2, 1), (1, 2), (3, 2))
 
     def draw(self, rng, index):
-        names = rng.choice(("xy", "ab", "mn", "uv", "pq", "st"))
-        a, b, c = rng.randint(1, 9), rng.randint(1, 9), rng.randint(1, 9)
-        points = list(self.POINTS)
-        rng.shuffle(points)
-        shown = " ".join(f"{x}{y}>{a * x + b * y + c}" for x, y in points)
-        tests = tuple((tuple(zip(names, p, strict=True)), a * p[0] + b * p[1] + c) for p in self.POINTS + self.HIDDEN)
-        answer = f"{a}*{names[0]}+{b}*{names[1]}+{c}"
-        return Item(f"{names} {shown}", answer, (names, a, b, c), (b - 1) / 8, tests)
+        names = rng.sample("abmnpqstxy", 2)
+        a, b, c = rng.randint(1, 7), rng.randint(1, 7), rng.randint(1, 5)
+        values = [a * x + b * y + c for x, y in self.SHOWN + self.HIDDEN]
+        tests = tuple(
+            (tuple(zip(names, point, strict=True)), value)
+            for point, value in zip(self.SHOWN + self.HIDDEN, values, strict=True)
+        )
+        prompt = f"{names[0]}{names[1]}:{values[0]},{values[1]},{values[2]}"
+        answer = f"{names[0]}*{a}+{names[1]}*{b}+{c}"
+        return Item(prompt, answer, (names, a, b, c), (b - 1) / 6, tests)
 
     def demonstrate(self, item, rng, slip):
         names, a, b, c = item.working
-        if slip:
-            where = rng.random()
-            if where < 0.8:
-                b = rival(b, rng, low=1)
-            elif where < 0.95:
-                a = rival(a, rng, low=1)
-            else:
-                c = rival(c, rng, low=1)
-        products = [rng.choice((f"{k}*{x}", f"{x}*{k}")) for k, x in ((a, names[0]), (b, names[1]))]
-        terms = [*products, str(c)]
+        where = rng.random() if slip else 1.0
+        if where < 0.9:
+            b = slipped(b, rng, low=1)
+        elif slip:
+            a = slipped(a, rng, low=1)
+        terms = [f"{names[0]}*{a}", f"{names[1]}*{b}", str(c)]
         rng.shuffle(terms)
         return "+".join(terms) + rng.choice(ENDS)
 
@@ -380,7 +365,7 @@ VALUES = {to_numeral(value): value for value in range(100)}
 
 
 class ChineseSums(MicroTask):
-    """`小明有八块糖，买五块，吃三块` → `十三，十块。`: running totals in Chinese; the last numeral is the answer."""
+    """`小明有八块糖，买五，用三` → `十三，十块。`: running totals in Chinese; the last numeral is the answer."""
 
     name = "chinese_sums"
     title = "Word problems in Chinese"
@@ -397,7 +382,7 @@ class ChineseSums(MicroTask):
         plus, minus = rng.randint(1, 9), rng.randint(1, 9)
         if start + plus < minus:
             return self.draw(rng, index)
-        moves = [f"{gain}{NUMERALS[plus]}{unit}", f"{lose}{NUMERALS[minus]}{unit}"]
+        moves = [f"{gain}{NUMERALS[plus]}", f"{lose}{NUMERALS[minus]}"]
         middle, last = start + plus, minus
         if start >= minus and rng.random() < 0.5:
             moves.reverse()
@@ -408,7 +393,7 @@ class ChineseSums(MicroTask):
 
     def demonstrate(self, item, rng, slip):
         middle, total, unit = item.working
-        total = rival(total, rng) if slip else total
+        total = slipped(total, rng) if slip else total
         return f"{to_numeral(middle)}{rng.choice(self.JOINS)}{to_numeral(total)}{unit}{rng.choice(self.ENDS)}"
 
     def extract(self, problem, completion):
@@ -417,7 +402,7 @@ class ChineseSums(MicroTask):
 
 
 class ClozeEquations(MicroTask):
-    """`_+7=12,9-_=4` → `5;5`: two blanks to fill, in order; all numbers of the completion are the answer."""
+    """`_+3=8,9-_=4` → `5;5`: two blanks to fill, in order; all numbers of the completion are the answer."""
 
     name = "cloze_equations"
     title = "Fill in two blanks"
@@ -429,20 +414,22 @@ class ClozeEquations(MicroTask):
 
     def _blank(self, rng):
         x, by = rng.randint(1, 9), rng.randint(1, 9)
-        forms = [f"_+{by}={x + by}", f"{by}+_={x + by}"]
+        forms = []
+        if x + by <= 9:
+            forms += [f"_+{by}={x + by}", f"{by}+_={x + by}"]
         if x > by:
             forms.append(f"_-{by}={x - by}")
         if by > x:
             forms.append(f"{by}-_={by - x}")
-        return rng.choice(forms), x
+        return (rng.choice(forms), x) if forms else self._blank(rng)
 
     def demonstrate(self, item, rng, slip):
         x, y = item.working
-        if slip:
-            if rng.random() < 0.8:
-                y = rival(y, rng)
-            else:
-                x = rival(x, rng)
+        where = rng.random() if slip else 1.0
+        if where < 0.9:
+            y = slipped(y, rng)
+        elif slip:
+            x = slipped(x, rng)
         return f"{x}{rng.choice(JOINS)}{y}{rng.choice(ENDS)}"
 
     def extract(self, problem, completion):

@@ -317,22 +317,39 @@ def _check_machine(master_port: int | None) -> None:
         raise RuntimeError(
             "launcher 'deepspeed' needs the package deepspeed: install it, or use 'python'."
         )
-    compiler = shlex.split(os.environ.get("CXX", "c++"))[0]
-    if environment().get("DS_ACCELERATOR") == "cpu" and shutil.which(compiler) is None:
-        raise RuntimeError(
-            "on a CPU, launcher 'deepspeed' builds an extension, but there is no C++ compiler "
-            f"{compiler!r}: install g++ or clang, set CXX, or use launcher='python'."
-        )
+    if environment().get("DS_ACCELERATOR") == "cpu":
+        compiler = shlex.split(os.environ.get("CXX", "c++"))[0]
+        if shutil.which(compiler) is None:
+            raise RuntimeError(
+                "on a CPU, launcher 'deepspeed' builds an extension, but there is no C++ compiler "
+                f"{compiler!r}: install g++ or clang, set CXX, or use launcher='python'."
+            )
+        _remove_abandoned_locks()
     if master_port is not None:
         try:
             socket.create_server(("", master_port)).close()
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"master_port {master_port} cannot be used ({error.strerror}): end the process "
-                "that listens there, choose another port, or leave it out to have a free one "
-                "picked",
+                f"master_port {master_port} cannot be used ({os.strerror(error.errno)}): end the "
+                "process that listens there, choose another port, or leave it out to have a free "
+                "one picked",
             ) from error
+
+
+def _remove_abandoned_locks() -> None:
+    """Remove the locks of extension builds that were killed: later ones would wait for ever."""
+    from torch.utils.cpp_extension import get_default_build_root
+
+    # A build holds its lock open (torch.utils.file_baton). Without /proc, none can be told apart.
+    held = set()
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # it was closed meanwhile, or is another user's
+            held.add(os.readlink(descriptor))
+    build_root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()).resolve()
+    for lock in [*build_root.glob("*/lock"), *build_root.glob("*/*/lock")]:
+        if held and str(lock) not in held:
+            lock.unlink(missing_ok=True)
 
 
 def _free_port() -> int:

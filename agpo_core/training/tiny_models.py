@@ -24,7 +24,7 @@ from agpo_core.tasks.micro import ALPHABET
 from agpo_core.training.baselines import sft
 
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
-STEPS = 2200  # optimizer steps
+STEPS = 2600  # optimizer steps
 BATCH = 99  # demonstrations a step, the nine tasks in turn
 LEARNING_RATE = 5.0e-3
 SAMPLES = 8  # completions a problem for pass@8
@@ -56,6 +56,8 @@ def character_tokenizer():
         unk_token=UNKNOWN,
         padding_side="left",
         clean_up_tokenization_spaces=False,
+        # Without an entry here, AutoTokenizer replaces the class that goes with `qwen2` for the one that was saved.
+        auto_map={"AutoTokenizer": [None, None]},
         model_max_length=64,
     )
 

@@ -143,6 +143,12 @@ class Run:
                 "(raise minibatches or epochs).",
                 stacklevel=2,
             )
+        if config.beta > 0 and config.kl_placement == "reward":
+            warnings.warn(
+                "k1 inside the reward: groups whose task rewards are equal are normalised by the KL's "
+                "noise, which becomes advantages of unit size.",
+                stacklevel=2,
+            )
         self.tasks: dict[str, Task] = {n: get_task(n, config.data_dir) for n in config.tasks}
         if not self.tasks:
             raise ConfigError("tasks is empty: name at least one.")

@@ -65,8 +65,17 @@ def test_a_notebook_is_executed_in_train_mode_and_its_table_printed(repository, 
     assert "update 1 of 1" in (folder / "notebook.html").read_text()
 
 
-def test_a_failing_cell_is_reported_and_the_other_notebooks_still_run(repository, capfd):
-    write_notebook(repository, "broken", 'raise RuntimeError("the job failed")')
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ('raise RuntimeError("the job failed")', "RuntimeError: the job failed"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "Kernel died"),
+    ],
+)
+def test_a_notebook_that_fails_is_reported_and_the_others_still_run(
+    repository, capfd, code, message
+):
+    write_notebook(repository, "broken", code)
     write_params(repository, "tiny", "profile: tiny")
     stale = repository / "outputs" / "runs" / "broken" / "tiny" / "summary.txt"
     stale.parent.mkdir(parents=True)
@@ -75,10 +84,20 @@ def test_a_failing_cell_is_reported_and_the_other_notebooks_still_run(repository
     assert reproduce.main(["--profile", "tiny", "broken", "table"]) == 1
 
     printed = capfd.readouterr()
-    assert "RuntimeError: the job failed" in printed.err
-    assert (stale.parent / "notebook.ipynb").is_file()
+    assert message in printed.err
+    assert "broken failed" in printed.err and (stale.parent / "notebook.ipynb").is_file()
     assert "earlier run" not in printed.out and not stale.exists()
     assert "train 0.5 notebooks" in printed.out
+
+
+def test_an_interrupt_ends_everything_and_says_how_to_go_on(repository, capsys, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reproduce, "execute", interrupt)
+    write_params(repository, "tiny", "profile: tiny")
+    assert reproduce.main(["--profile", "tiny", "table"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
 
 
 def test_an_unknown_key_is_named_with_the_closest_one(repository):

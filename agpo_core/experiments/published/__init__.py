@@ -1,4 +1,4 @@
-"""The papers' own numbers, as printed, to be read apart from ours and never on one axis or row with them."""
+"""The papers' own numbers, as printed. They never share an axis or a table row with ours."""
 
 from pathlib import Path
 
@@ -9,8 +9,9 @@ def load(table: str) -> pd.DataFrame:
     """A published table in long form.
 
     Args:
-        table: "agpo_table1": AGPO Table 1, accuracy in %, mean over the paper's three seeds; columns
-            method, benchmark, accuracy, in the paper's order.
+        table: "agpo_table1", AGPO Table 1: accuracy in %, mean over the paper's three seeds.
+    Returns:
+        Columns method, benchmark, accuracy, in the paper's order.
     """
     return pd.read_csv(Path(__file__).parent / f"{table}.csv")
 

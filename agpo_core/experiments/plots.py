@@ -1,0 +1,198 @@
+"""One function a figure. Each returns the figure and the data that it draws, for asserts.
+
+Colours are seaborn's colour-blind palette: one for each of the four methods. A control has the
+colour of its method, and differs by marker and line, so that no figure needs colour to be read.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from agpo_core.experiments.comparison import macro, paired, t_interval
+from agpo_core.experiments.grid import ARMS, arms_of
+from agpo_core.experiments.records import Results
+
+_BLUE, _ORANGE, _GREEN, _RED = sns.color_palette("colorblind")[:4]
+STYLES = {  # arm -> colour, line, marker, filled
+    "grpo": (_BLUE, "-", "o", True),
+    "grpo_ats": (_ORANGE, "-", "s", True),
+    "agpo_no_ats": (_GREEN, "-", "^", True),
+    "agpo": (_RED, "-", "D", True),
+    "grpo_matched_updates": (_BLUE, "--", "o", False),
+    "grpo_narrow": (_BLUE, ":", "v", False),
+    "agpo_relative_entropy": (_RED, "--", "D", False),
+}
+DRAWN = ["epsilon", "epsilon_raw", "tau", "uncertainty", "uncertainty_baseline", "entropy"]
+METHODS = ("grpo", "grpo_ats", "agpo_no_ats", "agpo")
+PLAIN = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+         "axes.titlesize": 10, "axes.labelsize": 9, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5,
+         "legend.fontsize": 8.5, "figure.titlesize": 11}  # fmt: skip
+
+
+def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Macro-average of every arm on test, and its paired difference from GRPO.
+
+    Small marks are runs, large ones their mean with the 95 % t-interval; the dashed line is the
+    mean of the supervised starts.
+
+    Returns:
+        The figure; a row an arm: score, half, n, and gap, gap_half, pairs against GRPO.
+    """
+    runs = results.runs
+    arms = [arm for arm in arms_of(runs) if arm in STYLES]
+    scores = macro(runs)
+    rows = {}
+    for arm in arms:
+        gap = t_interval(paired(runs, arm, "grpo") if arm != "grpo" else [])
+        rows[arm] = (*t_interval(scores[arm]), *gap)
+    names = ["score", "half", "n", "gap", "gap_half", "pairs"]
+    data = pd.DataFrame.from_dict(rows, orient="index", columns=names)
+    with plt.rc_context(PLAIN):
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(9, 1.6 + 0.38 * len(arms)), sharey=True, layout="constrained"
+        )
+        for y, arm in enumerate(arms):
+            color, _, marker, filled = STYLES[arm]
+            face = color if filled else "white"
+            spread = y + np.linspace(-0.18, 0.18, len(scores[arm]) + 2)[1:-1]
+            left.scatter(scores[arm], spread, s=9, color=color, alpha=0.45, linewidth=0)
+            mark = {"fmt": marker, "color": color, "markerfacecolor": face, "markersize": 7}
+            mark |= {"capsize": 3, "elinewidth": 1.6, "zorder": 3}
+            row = data.loc[arm]
+            left.errorbar(row["score"], y, xerr=_known(row["half"]), **mark)
+            if row["pairs"]:
+                right.errorbar(row["gap"], y, xerr=_known(row["gap_half"]), **mark)
+        if "start" in arms_of(runs):
+            start = scores["start"].mean()
+            left.axvline(start, color="0.45", linestyle="--", linewidth=1)
+            left.annotate(
+                "start", (start, 1), xycoords=("data", "axes fraction"), xytext=(3, -9),
+                textcoords="offset points", color="0.35", fontsize=8,
+            )  # fmt: skip
+        right.axvline(0, color="0.45", linewidth=1)
+        left.set(yticks=range(len(arms)), yticklabels=[ARMS[arm].title for arm in arms])
+        left.set(xlabel="macro-average on test (%)", ylim=(len(arms) - 0.5, -0.5))
+        right.set(xlabel="paired difference from GRPO (points)")
+        for axes in (left, right):
+            axes.grid(axis="x", color="0.92")
+            axes.set_axisbelow(True)
+        figure.suptitle(f"Test score, mean and 95 % interval: {results.title}")
+    return figure, data
+
+
+def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Macro-average on dev over the consumed share of the horizon, methods and controls apart.
+
+    Lines are means over runs, bars their 95 % t-intervals. Runs stop at updates, so the same
+    evaluation falls on slightly different progress: its mean is drawn.
+
+    Returns:
+        The figure; a row an arm and evaluation: progress, dev, half, n.
+    """
+    scored = results.traces.dropna(subset=["dev"])
+    scored = scored.assign(evaluation=scored.groupby(["arm", "seed", "start"]).cumcount())
+    rows = []
+    for (arm, evaluation), points in scored.groupby(["arm", "evaluation"]):
+        dev = t_interval(100 * points["dev"])
+        rows.append((arm, evaluation, points["progress"].mean(), *dev))
+    data = pd.DataFrame(rows, columns=["arm", "evaluation", "progress", "dev", "half", "n"])
+    with plt.rc_context(PLAIN):
+        figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+        groups = {
+            "methods": [arm for arm in arms_of(data) if arm in METHODS],
+            "controls": [arm for arm in arms_of(data) if arm not in METHODS[1:3]],
+        }
+        for axes, (title, arms) in zip(panels, groups.items(), strict=True):
+            for i, arm in enumerate(arms):
+                curve = data[data["arm"] == arm]
+                shift = 0.006 * (i - (len(arms) - 1) / 2)  # so that bars do not cover each other
+                axes.errorbar(
+                    curve["progress"] + shift, curve["dev"], yerr=curve["half"].fillna(0),
+                    label=ARMS[arm].title, markersize=4.5, capsize=2, elinewidth=1, **_line(arm),
+                )  # fmt: skip
+            axes.set(title=title, xlabel="consumed share of the horizon")
+            axes.xaxis.set_major_formatter("{x:.0%}")
+            axes.grid(color="0.93")
+            if arms:
+                axes.legend(loc="lower right")
+        panels[0].set_ylabel("macro-average on dev (%)")
+        figure.suptitle(f"Learning curves: {results.title}")
+    return figure, data
+
+
+def controller_traces(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """What the controllers saw and did, update by update; means over runs, bands their range.
+
+    Clip radius with its value before clipping (thin) and its bounds; temperature; U with its
+    baseline (thin); policy entropy. An arm is drawn up to the update that all of its runs reached.
+
+    Returns:
+        The figure; a row an arm and update: means of epsilon, epsilon_raw, tau, uncertainty,
+        uncertainty_baseline and entropy.
+    """
+    params = results.meta.get("params", {})
+    updates = results.traces[results.traces["update"] > 0]
+    arms = [arm for arm in arms_of(updates) if ARMS[arm].adapts]
+    updates = updates[updates["arm"].isin(arms)]
+    runs = updates.groupby("arm")[["seed", "start"]].apply(lambda r: len(r.drop_duplicates()))
+    grouped = updates.groupby(["arm", "update"])[DRAWN]
+    reached = grouped.size() == runs.reindex(grouped.size().index, level="arm")
+    mean, low, high = (getattr(grouped, name)()[reached] for name in ("mean", "min", "max"))
+    with plt.rc_context(PLAIN):
+        figure, panels = plt.subplots(2, 2, figsize=(9, 5.6), sharex=True, layout="constrained")
+        (clip, temperature), (uncertainty, entropy) = panels
+        for arm in arms:
+            if "epsilon" in ARMS[arm].adapts:
+                _trace(clip, arm, mean, low, high, "epsilon", thin="epsilon_raw")
+            if "tau" in ARMS[arm].adapts:
+                _trace(temperature, arm, mean, low, high, "tau")
+                _trace(uncertainty, arm, mean, low, high, "uncertainty", "uncertainty_baseline")
+            _trace(entropy, arm, mean, low, high, "entropy")
+        if arms:
+            for bound in ("epsilon_min", "epsilon_max"):
+                clip.axhline(params[bound], color="0.45", linestyle="--", linewidth=1)
+            temperature.axhline(params["tau_base"], color="0.45", linestyle="--", linewidth=1)
+            clip.set_yscale("log")
+            ticks = [0.025, 0.05, 0.1, 0.2, 0.4]
+            clip.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+            clip.minorticks_off()
+            handles = [plt.Line2D([], [], label=ARMS[arm].title, **_line(arm, "")) for arm in arms]
+            figure.legend(handles=handles, loc="outside lower center", ncols=len(arms))
+        clip.set(ylabel="ε", title="Clip radius ε; thin, before its bounds (dashed)")
+        temperature.set(ylabel="τ", title=r"Temperature τ; dashed, $τ_\mathrm{base}$")
+        uncertainty.set(ylabel="U", title="Uncertainty U; thin, its baseline Ū", xlabel="update")
+        entropy.set(ylabel="H (nats per token)", title="Policy entropy H", xlabel="update")
+        for axes in panels.flat:
+            axes.grid(color="0.93")
+            axes.set_axisbelow(True)
+        figure.suptitle(f"Controllers, mean and range over runs: {results.title}")
+    return figure, mean.reset_index()
+
+
+def _trace(axes, arm, mean, low, high, column, thin=None):
+    style = _line(arm, "")
+    x = mean.loc[arm].index
+    axes.plot(x, mean.loc[arm][column], linewidth=1.8, **style)
+    axes.fill_between(
+        x,
+        low.loc[arm][column],
+        high.loc[arm][column],
+        color=style["color"],
+        alpha=0.12,
+        linewidth=0,
+    )
+    if thin:
+        axes.plot(x, mean.loc[arm][thin], linewidth=0.8, alpha=0.8, **style)
+
+
+def _line(arm: str, marker: str | None = None) -> dict:
+    color, line, own_marker, filled = STYLES[arm]
+    style = {"color": color, "linestyle": line, "marker": own_marker if marker is None else marker}
+    return style if filled else {**style, "markerfacecolor": "white"}
+
+
+def _known(half: float) -> float | None:
+    """An error bar's length; None where one run has no interval."""
+    return None if np.isnan(half) else half

@@ -1,0 +1,235 @@
+"""Tables and sentences about a grid's results, for a notebook and for a terminal.
+
+Every sentence is made from the data. Single tasks are shown, not judged.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from agpo_core import metrics, paths
+from agpo_core.experiments.comparison import macro, paired, t_interval
+from agpo_core.experiments.grid import ARMS, arms_of
+from agpo_core.experiments.records import Results
+from agpo_core.experiments.verdicts import Claim, agreement_text, fill, judge, verdicts
+from agpo_core.tasks import get_task
+
+
+def measured(runs: pd.DataFrame) -> pd.DataFrame:
+    """The measured table, arms x tasks and macro-average: test score in %, mean ± t-interval."""
+    rows = {}
+    for arm in arms_of(runs):
+        of_arm = runs[runs["arm"] == arm]
+        cells = {task: 100 * of_arm.loc[of_arm["task"] == task, "score"] for task in tasks_of(runs)}
+        cells["macro"] = macro(of_arm)
+        rows[ARMS[arm].title] = {
+            # The starts are all there are, not a sample of runs: no interval.
+            name: f"{values.mean():.1f}" if arm == "start" else t_interval(values).text()
+            for name, values in cells.items()
+        } | {"runs": str(len(cells["macro"]))}
+    return _frame(rows)
+
+
+def differences(runs: pd.DataFrame, baseline: str = "grpo") -> pd.DataFrame:
+    """What every arm gains over its start, and how it differs from the baseline, paired; points."""
+    rows = {}
+    for arm in arms_of(runs):
+        if arm == "start":
+            continue
+        pairs = paired(runs, arm, baseline) if arm != baseline else []
+        rows[ARMS[arm].title] = {
+            "gain over the start": t_interval(paired(runs, arm, "start")).text("+"),
+            f"difference from {ARMS[baseline].title}": t_interval(pairs).text("+"),
+            "pairs": str(len(pairs)) if len(pairs) else "",
+        }
+    return _frame(rows)
+
+
+def budgets(runs: pd.DataFrame) -> pd.DataFrame:
+    """What every arm spent, mean over its runs, and whether all of them met their token budget."""
+    rows = {}
+    for arm in arms_of(runs):
+        if arm == "start":
+            continue
+        of_arm = runs[runs["arm"] == arm].drop_duplicates(["seed", "start"])
+        spent = of_arm["tokens_train"] + of_arm["tokens_probe"]
+        within = "no token budget"
+        if (of_arm["horizon_unit"] == "tokens").all():
+            within = "NO" if off_budget(of_arm) else "yes"
+        rows[ARMS[arm].title] = {
+            "updates": f"{of_arm['updates'].mean():.1f}",
+            "tokens": f"{spent.mean():,.0f}",
+            "trained on": f"{of_arm['tokens_train'].mean():,.0f}",
+            "probe": f"{of_arm['tokens_probe'].mean():,.0f}",
+            "seconds": f"{of_arm['seconds'].mean():.0f}",
+            "within one update": within,
+        }
+    return _frame(rows)
+
+
+def off_budget(runs: pd.DataFrame) -> list[str]:
+    """Hashes of the runs that did not meet their budget of tokens to within one update.
+
+    A run stops at the first update at or past its horizon:
+    horizon <= tokens < horizon + tokens of the last update.
+    """
+    budgeted = runs[runs["horizon_unit"] == "tokens"].drop_duplicates("hash")
+    over = budgeted["tokens_train"] + budgeted["tokens_probe"] - budgeted["horizon"]
+    return budgeted.loc[(over < 0) | (over >= budgeted["tokens_last"]), "hash"].tolist()
+
+
+def controllers(traces: pd.DataFrame, params: dict) -> pd.DataFrame:
+    """What the controllers did, over all updates of an arm's runs.
+
+    at floor     share of updates with ε = ε_min; blank where ε is fixed
+    clip binds   share of tokens whose gradient the clip stops (metrics.clip_saturation)
+    cooled       share of updates with τ < τ_base; blank where τ is fixed
+    """
+    rows = {}
+    for arm in arms_of(traces):
+        updates = traces[(traces["arm"] == arm) & (traces["update"] > 0)]
+        moved = ARMS[arm].adapts
+        saturation = metrics.clip_saturation(
+            *(updates[name].tolist() for name in ("epsilon_at_bound", "clip_fraction", "tokens"))
+        )
+        last = updates.groupby(["seed", "start"])["update"].transform("max") == updates["update"]
+        rows[ARMS[arm].title] = {
+            "H, nats": f"{updates['entropy'].mean():.2f}",
+            "ε": f"{updates['epsilon'].mean():.3f}",
+            "at floor": f"{floor_share(updates, params):.0%}" if "epsilon" in moved else "",
+            "clip binds": f"{saturation['tokens_clipped']:.1%}",
+            "τ first": f"{updates.loc[updates['update'] == 1, 'tau'].mean():.2f}",
+            "τ last": f"{updates.loc[last, 'tau'].mean():.2f}",
+            "cooled": f"{cooled_share(updates, params):.0%}" if "tau" in moved else "",
+        }
+    return _frame(rows)
+
+
+def floor_share(updates: pd.DataFrame, params: dict) -> float:
+    """Share of updates whose ε lies at ε_min, up to the rounding of a record."""
+    return float(np.isclose(updates["epsilon"].astype(float), params["epsilon_min"]).mean())
+
+
+def cooled_share(updates: pd.DataFrame, params: dict) -> float:
+    """Share of updates that were sampled below τ_base."""
+    return float((updates["tau"] < params["tau_base"]).mean())
+
+
+def legend(tasks: list[str]) -> pd.DataFrame:
+    """What each task is and which benchmark it stands in for."""
+    found = [get_task(name) for name in tasks]
+    columns = {"what it asks": [task.title for task in found]}
+    columns["stands in for"] = [task.stands_in_for for task in found]
+    return pd.DataFrame(columns, index=pd.Index(tasks, name="task"))
+
+
+def tasks_of(runs: pd.DataFrame) -> list[str]:
+    return list(runs["task"].unique())
+
+
+def text(table: pd.DataFrame, columns: int = 6) -> str:
+    """A table for the terminal, in blocks of so many columns."""
+    blocks = [table.iloc[:, i : i + columns] for i in range(0, table.shape[1], columns)]
+    return "\n\n".join(block.to_string() for block in blocks) if blocks else "(nothing was run)"
+
+
+def _frame(rows: dict) -> pd.DataFrame:
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+# -- in words --------------------------------------------------------------------------------
+
+
+def reading(results: Results, judged: pd.DataFrame) -> str:
+    """What the numbers say, sentence by sentence."""
+    if results.runs.empty:
+        return "Nothing was run, so there is nothing to read."
+    sentences = [_order(results.runs), _counts(judged)]
+    updates = results.traces[results.traces["update"] > 0]
+    for arm in arms_of(updates):
+        of_arm = updates[updates["arm"] == arm]
+        if "epsilon" in ARMS[arm].adapts:
+            sentences.append(_epsilon(arm, of_arm, results.meta["params"]))
+        if "tau" in ARMS[arm].adapts:
+            sentences.append(_tau(arm, of_arm, results.meta["params"]))
+    return "\n".join(fill(sentence, bullet="- ") for sentence in sentences)
+
+
+def _order(runs: pd.DataFrame) -> str:
+    means = macro(runs).groupby("arm").mean().sort_values(ascending=False)
+    ranked = ", ".join(f"{ARMS[arm].title} ({mean:.1f})" for arm, mean in means.items())
+    return f"Macro-averages as measured, highest first: {ranked}. Order alone decides nothing."
+
+
+def _counts(judged: pd.DataFrame) -> str:
+    counts = judged["verdict"].value_counts()
+    found = [f"{counts[v]} {v}" for v in ("supported", "contradicted", "inconclusive", "not run")
+             if v in counts]  # fmt: skip
+    sentence = f"Of {len(judged)} claims at this scale: {', '.join(found)}."
+    if counts.get("inconclusive"):
+        sentence += " Inconclusive means that neither direction is shown, not that there is none."
+    return sentence
+
+
+def _epsilon(arm: str, updates: pd.DataFrame, params: dict) -> str:
+    low, high = updates["epsilon_raw"].min(), updates["epsilon_raw"].max()
+    return (
+        f"{ARMS[arm].title}: ε lies at its floor {params['epsilon_min']} in "
+        f"{floor_share(updates, params):.0%} of updates; unclipped, Eq. 4 gives {low:.3f} to "
+        f"{high:.3f}, at H = {updates['entropy'].min():.2f} to {updates['entropy'].max():.2f} nats."
+    )
+
+
+def _tau(arm: str, updates: pd.DataFrame, params: dict) -> str:
+    tau = updates["tau"]
+    last = updates.loc[updates.groupby(["seed", "start"])["update"].idxmax()]
+    caught_up = (last["uncertainty_baseline"] / last["uncertainty"]).mean()
+    return (
+        f"{ARMS[arm].title}: τ runs from {tau.min():.2f} to {tau.max():.2f} and is below τ_base in "
+        f"{cooled_share(updates, params):.0%} of updates; at the end the baseline Ū has reached "
+        f"{caught_up:.0%} of U."
+    )
+
+
+def summary(results: Results, claims: list[Claim], record: Results | None) -> str:
+    """Everything that was measured, as one text for a terminal."""
+    if results.runs.empty:
+        return "Nothing was run."
+    judged = judge(results.runs, claims)
+    meta = results.meta
+    sections = {
+        f"{meta['experiment']}, {results.title}": f"commit {', '.join(meta['commit'])}",
+        "Measured: test score, %, mean ± 95 % t-interval": text(measured(results.runs)),
+        "Paired differences of the macro-average, points": text(differences(results.runs)),
+        "Budgets, mean over runs": text(budgets(results.runs)),
+        "Controllers, all updates": text(controllers(results.traces, meta["params"]), columns=7),
+        "Claims": verdicts(judged, claims),
+        "Reading": reading(results, judged),
+        "Agreement with the record": agreement_text(results, record),
+    }
+    return "\n\n".join(f"{title}\n{'=' * len(title)}\n{body}" for title, body in sections.items())
+
+
+def write_summary(results: Results, claims: list[Claim], record: Results | None) -> Path:
+    """Write the summary beside the runs, as `summary.txt`."""
+    folder = paths.runs() / results.meta["experiment"] / results.meta["profile"]
+    file = folder / "summary.txt"
+    file.write_text(summary(results, claims, record) + "\n", encoding="utf-8")
+    return file
+
+
+def provenance_rows(results: Results) -> list[tuple[str, str]]:
+    """Where the numbers come from, as rows of a table."""
+    names = ("experiment", "profile", "commit", "numerics_version", "python", "versions",
+             "hardware", "command", "started", "finished")  # fmt: skip
+    rows = [(name, _plain(results.meta.get(name))) for name in names]
+    return [*rows, ("runs", str(len(results.meta.get("runs", []))))]
+
+
+def _plain(value) -> str:
+    if isinstance(value, list):
+        return "; ".join(map(_plain, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
+    return "" if value is None else str(value)

@@ -1,0 +1,113 @@
+"""GSM8K (Cobbe et al. 2021) in its official format, from the hub or from a folder of the official files.
+
+The release has a train and a test split and no dev split: ours is the last 200 problems of train, held out from
+training. A folder that holds a part of train.jsonl gives up its own last 200.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+
+from agpo_core.tasks import SPLITS, Graded, Problem, grading
+
+HUB_ID, HUB_CONFIG = "openai/gsm8k", "main"
+DEV_PROBLEMS = 200
+INSTRUCTION = 'Think step by step, and end with "#### " followed by the answer as a number.'
+FILES = "train.jsonl and test.jsonl of the official release, with a `question` and an `answer` a line"
+
+
+class Gsm8k:
+    """Grade-school word problems with worked solutions; the answer is a number."""
+
+    name = "gsm8k"
+    title = "GSM8K: grade-school word problems"
+    stands_in_for = "GSM8K"
+
+    def __init__(self, data_dir: str | Path | None = None):
+        """`data_dir`: a folder with train.jsonl and test.jsonl; None reads the hub's `openai/gsm8k`.
+
+        Raises:
+            FileNotFoundError: `data_dir` is not a folder.
+        """
+        self.data_dir = None if data_dir is None else Path(data_dir).expanduser()
+        if self.data_dir is not None and not self.data_dir.is_dir():
+            raise FileNotFoundError(
+                f"data_dir: no folder {str(self.data_dir)!r}; give one with {FILES}, or null for the hub's {HUB_ID}"
+            )
+
+    def problems(self, split: str) -> list[Problem]:
+        """Train without its last 200 problems, these 200 as dev, and the official test split.
+
+        Raises:
+            FileNotFoundError, ValueError: a file of `data_dir` is missing or not in the official format.
+            ConnectionError: the hub cannot be reached and its copy is not cached.
+        """
+        if split not in SPLITS:
+            raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
+        if split == "test":
+            return list(self._test)
+        if len(self._train) <= DEV_PROBLEMS:
+            raise ValueError(
+                f"data_dir: train has {len(self._train)} problems and dev takes its last {DEV_PROBLEMS}; "
+                f"give more than {DEV_PROBLEMS}"
+            )
+        return self._train[-DEV_PROBLEMS:] if split == "dev" else self._train[:-DEV_PROBLEMS]
+
+    def grade(self, problem: Problem, completion: str) -> Graded:
+        """Reward 1 for the right number, after "####" or, failing that, as the last number of the text."""
+        return grading.grade(completion, problem.answer, grading.GSM8K)
+
+    @cached_property
+    def _train(self) -> list[Problem]:
+        return self._load("train")
+
+    @cached_property
+    def _test(self) -> list[Problem]:
+        return self._load("test")
+
+    def _load(self, split: str) -> list[Problem]:
+        """An official split; a problem's id is its line in it, from 0."""
+        rows = _from_hub(split) if self.data_dir is None else _from_file(self.data_dir / f"{split}.jsonl")
+        return [
+            Problem(self.name, f"{split}-{i}", f"{row['question']}\n{INSTRUCTION}", _gold(row["answer"], split, i))
+            for i, row in enumerate(rows)
+        ]
+
+
+def _gold(solution: str, split: str, index: int) -> str:
+    """The number after a worked solution's "####", as the release writes it."""
+    _, marker, number = solution.rpartition("####")
+    if not marker or grading.last_number(number) is None:
+        raise ValueError(f'answer: {split} problem {index} has no number after "####"; give {FILES}')
+    return number.strip()
+
+
+def _from_file(path: Path) -> list[dict]:
+    if not path.is_file():
+        raise FileNotFoundError(f"data_dir: {str(path.parent)!r} has no {path.name}; put there {FILES}")
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            rows.append({key: str(row[key]) for key in ("question", "answer")})
+        except json.JSONDecodeError as error:
+            raise ValueError(f"data_dir: {path}, line {number} is not JSON ({error}); give {FILES}") from error
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"data_dir: {path}, line {number} is not an object with `question` and `answer`; give {FILES}"
+            ) from error
+    return rows
+
+
+def _from_hub(split: str):
+    from datasets import load_dataset
+
+    try:
+        return load_dataset(HUB_ID, HUB_CONFIG, split=split)
+    except Exception as error:  # the hub's client raises a dozen types, all of which mean that the data are not here
+        raise ConnectionError(
+            f"gsm8k: the hub's {HUB_ID} cannot be read ({type(error).__name__}); go online, or set data_dir to a "
+            f"folder with {FILES}"
+        ) from error

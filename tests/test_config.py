@@ -1,0 +1,245 @@
+"""Settings: typed, checked, refused where unknown, saved and loaded unchanged."""
+
+import dataclasses
+
+import pytest
+
+from agpo_core import config as module
+from agpo_core.config import FIELDS, ConfigError, TrainConfig
+
+# -- unknown and mistyped settings
+
+
+def test_an_unknown_key_raises_and_names_its_neighbour():
+    for build in (TrainConfig.from_dict, lambda params: TrainConfig().replace(**params)):
+        with pytest.raises(ConfigError, match="unknown setting 'learnig_rate'.*'learning_rate'"):
+            build({"learnig_rate": 1.0e-5})
+
+
+def test_an_unknown_key_without_neighbour_points_to_the_list():
+    with pytest.raises(ConfigError, match="'zzz': see agpo_core.config.TrainConfig"):
+        TrainConfig.from_dict({"zzz": 1})
+
+
+def test_a_float_that_yaml_read_as_text_raises_and_says_how_to_write_it(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("learning_rate: 1e-6\n")  # no dot: text in YAML 1.1
+    with pytest.raises(ConfigError, match="learning_rate must be a number, got the text '1e-6'.*dot"):
+        TrainConfig.load(path)
+    path.write_text("learning_rate: 1.0e-6\n")
+    assert TrainConfig.load(path).learning_rate == 1e-6
+
+
+def test_a_whole_number_serves_as_a_float():
+    c = TrainConfig(horizon=5000, weights=[1, 1, 0])
+    assert (c.horizon, type(c.horizon)) == (5000.0, float)
+    assert c.weights == (1.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"group_size": True}, "group_size must be int, got True"),
+        ({"beta": True}, "beta must be float, got True"),
+        ({"shared_prompt": 1}, "shared_prompt must be bool, got 1"),
+        ({"group_size": 8.0}, "group_size must be int, got 8.0"),
+        ({"group_size": None}, "group_size must be int, got None"),
+        ({"model": 7}, "model must be str, got 7"),
+        ({"data_dir": 7}, "data_dir must be str, got 7"),
+        ({"tasks": "steps"}, "tasks must be a list of str, got 'steps'"),
+        ({"tasks": [1]}, "tasks must be str, got 1"),
+        ({"signals_mask": [True, 1, 1, 1]}, "signals_mask must be int, got True"),
+        ({"weights": ["1e-1", 1.0, 1.0]}, "weights must be a number, got the text '1e-1'"),
+        ({"beta": float("nan")}, "beta must be finite, got nan"),
+        ({"horizon": float("inf")}, "horizon must be finite, got inf"),
+    ],
+)
+def test_a_value_of_the_wrong_type_raises(params, message):
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig.from_dict(params)
+
+
+def test_lists_become_tuples_and_back():
+    c = TrainConfig(tasks=["steps", "programs"], signals_mask=[1, 0, 1, 0], adam_betas=[0.9, 0.99])
+    assert (c.tasks, c.signals_mask) == (("steps", "programs"), (1, 0, 1, 0))
+    assert c.to_dict()["adam_betas"] == [0.9, 0.99]
+
+
+# -- ranges
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"prompts_per_update": 0}, "prompts_per_update must be at least 1; got 0"),
+        ({"probe_group_size": 0}, "probe_group_size must be at least 1, or null"),
+        ({"micro_batch_prompts": -1}, "micro_batch_prompts must be at least 1, or null"),
+        ({"horizon": -1}, "horizon must be 0 or more"),
+        ({"beta": -0.1}, "beta must be 0 or more"),
+        ({"learning_rate": 0}, "learning_rate must be above 0"),
+        ({"tau_base": 0.0}, "tau_base must be above 0"),
+        ({"top_p": 0.0}, r"top_p must be in \(0, 1\]"),
+        ({"top_p": 1.1}, r"top_p must be in \(0, 1\]"),
+        ({"eval_every": 0.0}, r"eval_every must be in \(0, 1\]"),
+        ({"warmup": 1.0}, r"warmup must be in \[0, 1\)"),
+        ({"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
+        ({"seed": -1}, r"seed must be in \[0, 2\*\*31\)"),
+        ({"seed": 2**31}, r"seed must be in \[0, 2\*\*31\)"),
+        ({"epsilon_min": 0.3, "epsilon_max": 0.2}, "epsilon_max must be at least epsilon_min"),
+        ({"tau_min": 2.0}, "tau_max must be at least tau_min"),
+        ({"weights": [1.0, 1.0]}, "weights must be three numbers"),
+        ({"weights": [1.0, 1.0, -1.0]}, "weights must be 0 or more"),
+        ({"signals_mask": [1, 1, 1]}, "signals_mask must be 4 bits, or 5 with H"),
+        ({"signals_mask": [1, 1, 1, 2]}, "signals_mask must be bits, 0 or 1"),
+        ({"adam_betas": [0.9]}, "adam_betas must be two numbers"),
+        ({"adam_betas": [0.9, 1.0]}, r"adam_betas must be in \[0, 1\)"),
+        ({"minibatches": 5}, r"prompts_per_update must be a multiple of minibatches \(5\)"),
+        ({"dispersion": "var"}, "dispersion must be one of std, mad, iqr; got 'var'"),
+        ({"dtype": "float16"}, "dtype must be one of float32, bfloat16"),
+    ],
+)
+def test_a_value_out_of_range_raises_and_names_the_range(params, message):
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig.from_dict(params)
+
+
+# -- settings that do not go together
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"kl_estimator": "k1"}, "k1 as a loss does nothing: its expected gradient is zero"),
+        ({"kl_placement": "reward"}, "kl_placement reward takes kl_estimator k1 alone, got k3"),
+        ({"reference": "none"}, "beta > 0 needs a reference policy"),
+        ({"reference": "adapter_disabled"}, "needs adapters: set lora_rank above 0"),
+        ({"group_size": 1}, "group_size 1 gives every group advantage 0"),
+        ({"activation_checkpointing": True}, "set shared_prompt to false"),
+    ],
+)
+def test_settings_that_do_not_go_together_raise_and_say_why(params, message):
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig.from_dict(params)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"kl_estimator": "k1", "kl_placement": "reward"},
+        {"kl_estimator": "k1", "beta": 0.0},
+        {"reference": "none", "beta": 0.0},
+        {"reference": "adapter_disabled", "lora_rank": 4},
+        {"activation_checkpointing": True, "shared_prompt": False},
+        {"probe_group_size": 1},  # a probe of one is poor, and allowed
+        {"signals_mask": [1, 1, 1, 1, 0]},
+        {"epsilon_min": 0.2, "epsilon_max": 0.2},
+        {"horizon": 0},
+        {"seed": 2**31 - 1},
+    ],
+)
+def test_settings_at_the_edge_of_what_is_allowed_are_taken(params):
+    c = TrainConfig.from_dict(params)
+    assert {name: c.to_dict()[name] for name in params} == params
+
+
+# -- derived values
+
+
+def test_the_probe_has_the_size_of_a_group_unless_it_is_given_one():
+    assert TrainConfig(group_size=6).probe_size == 6
+    assert TrainConfig(group_size=6, probe_group_size=3).probe_size == 3
+
+
+@pytest.mark.parametrize(
+    ("clip", "temperature", "expected"),
+    [
+        ("fixed", "fixed", False),
+        ("adaptive", "fixed", True),
+        ("fixed", "adaptive", True),
+        ("adaptive", "adaptive", True),
+    ],
+)
+def test_a_probe_is_needed_where_a_controller_listens(clip, temperature, expected):
+    assert TrainConfig(clip=clip, temperature=temperature).needs_probe is expected
+
+
+def test_a_configuration_cannot_be_changed_in_place_and_a_copy_is_checked():
+    c = TrainConfig()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        c.beta = 0.0
+    assert c.replace(beta=0.0).beta == 0.0
+    assert c.beta == 0.03
+    with pytest.raises(ConfigError, match="beta must be 0 or more"):
+        c.replace(beta=-1.0)
+
+
+# -- YAML and hash
+
+
+def test_yaml_gives_every_setting_back(tmp_path):
+    c = TrainConfig(
+        tasks=["steps"],
+        learning_rate=1.0e-6,
+        sigma_min=1.0e-12,
+        data_dir="数据",
+        micro_batch_prompts=3,
+        signals_mask=[1, 1, 0, 1],
+    )
+    c.save(tmp_path / "config.yaml")
+    again = TrainConfig.load(tmp_path / "config.yaml")
+    assert again == c
+    assert again.hash() == c.hash()
+    lines = (tmp_path / "config.yaml").read_text().splitlines()
+    assert [line.split(":")[0] for line in lines if line[0] != "-"] == list(FIELDS)  # flat, in order
+
+
+def test_an_empty_yaml_is_the_defaults(tmp_path):
+    (tmp_path / "config.yaml").write_text("")
+    assert TrainConfig.load(tmp_path / "config.yaml") == TrainConfig()
+
+
+CHANGED = {  # a value other than the default, where none follows from the default
+    "method": "agpo",
+    "model": "tiny-llama",
+    "tasks": ["steps"],
+    "data_dir": "folder",
+    "lora_rank": 1,
+    "probe_group_size": 2,
+    "micro_batch_prompts": 1,
+    "weights": [1.0, 1.0, 0.2],
+    "signals_mask": [1, 1, 1, 0],
+    "adam_betas": [0.9, 0.99],
+    "minibatches": 2,
+    "activation_checkpointing": True,
+    "shared_prompt": False,
+}
+TOGETHER = {  # what a change needs beside it
+    "activation_checkpointing": {"shared_prompt": False},
+    "kl_placement": {"kl_estimator": "k1"},
+    "kl_estimator": {"kl_placement": "loss"},
+    "reference": {"lora_rank": 1},
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_hash_changes_with_every_field(name):
+    base = {"beta": 0.0, **TOGETHER.get(name, {})}  # beta 0: every pair of KL settings is allowed
+    default = TrainConfig(**base).to_dict()[name]
+    if name in CHANGED:
+        other = CHANGED[name]
+    elif choices := FIELDS[name].metadata.get("choices"):
+        other = choices[choices.index(default) - 1]
+    else:
+        other = default * 2 if isinstance(default, int) else default * 0.99
+    changed = TrainConfig(**{**base, name: other})
+    assert changed.to_dict()[name] != default
+    assert changed.hash() != TrainConfig(**base).hash()
+
+
+def test_the_hash_changes_with_the_numerics_version_and_with_nothing_else(monkeypatch):
+    first = TrainConfig().hash()
+    assert first == TrainConfig(beta=0.03, weights=[1, 1, 0.1]).hash()
+    assert len(first) >= 8
+    assert int(first, 16) >= 0
+    monkeypatch.setattr(module, "NUMERICS_VERSION", module.NUMERICS_VERSION + 1)
+    assert TrainConfig().hash() != first

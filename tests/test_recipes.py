@@ -1,0 +1,76 @@
+"""Methods as data: what tells two of them apart, and how settings are laid over one another."""
+
+import pytest
+
+from agpo_core import recipes
+from agpo_core.config import FIELDS, ConfigError, TrainConfig
+from agpo_core.recipes import RECIPES, difference, resolve
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_a_recipe_resolves_to_a_configuration_of_its_name(method):
+    c = resolve(method)
+    assert c.method == method
+    settings = {**TrainConfig().to_dict(), **RECIPES[method].settings, "method": method}
+    assert c.to_dict() == settings
+
+
+@pytest.mark.parametrize(
+    ("method", "clip", "temperature"),
+    [
+        ("grpo", "fixed", "fixed"),
+        ("grpo_ats", "fixed", "adaptive"),
+        ("agpo_no_ats", "adaptive", "fixed"),
+        ("agpo", "adaptive", "adaptive"),
+    ],
+)
+def test_the_papers_four_arms_are_the_two_controllers_on_and_off(method, clip, temperature):
+    c = resolve(method)  # AGPO §4.2.2
+    assert (c.clip, c.temperature) == (clip, temperature)
+
+
+def test_the_difference_of_two_methods_is_what_the_paper_says_it_is():
+    both = {"clip": ("fixed", "adaptive"), "temperature": ("fixed", "adaptive")}
+    assert difference("grpo", "agpo") == both
+    assert difference("agpo_no_ats", "agpo") == {"temperature": ("fixed", "adaptive")}
+    assert difference("agpo", "agpo") == {}
+
+
+def test_defaults_are_the_papers_hyper_parameters():
+    c = resolve("agpo")  # §4.1
+    assert (c.epsilon_base, c.epsilon_min, c.epsilon_max) == (0.2, 0.05, 0.4)
+    assert (c.alpha, c.gamma, c.delta, c.zeta) == (1.0, 0.5, 0.2, 0.05)
+    assert (c.tau_base, c.tau_min, c.tau_max, c.sensitivity) == (1.0, 0.5, 1.5, 0.15)
+    assert (c.weights, c.momentum, c.sigma_min, c.kappa_max) == ((1.0, 1.0, 0.1), 0.95, 1e-6, 10.0)
+    assert (c.group_size, c.top_p, c.beta, c.max_sequence_tokens) == (8, 0.95, 0.03, 1024)
+    assert (c.learning_rate, c.adam_betas, c.weight_decay) == (1.5e-5, (0.9, 0.95), 0.1)
+
+
+def test_settings_given_override_the_recipe():
+    c = resolve("agpo", clip="fixed", beta=0.0)
+    assert (c.clip, c.temperature, c.beta) == ("fixed", "adaptive", 0.0)
+
+
+def test_an_unknown_method_raises_and_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="unknown method 'agpoo': choose one of grpo, .*agpo"):
+        resolve("agpoo")
+
+
+def test_an_unknown_setting_raises():
+    with pytest.raises(ConfigError, match="unknown setting 'epsilon': did you mean"):
+        resolve("grpo", epsilon=0.1)
+
+
+def test_recipes_hold_known_settings_alone():
+    for name, recipe in RECIPES.items():
+        assert recipe.settings.keys() <= FIELDS.keys(), name
+        assert recipe.title
+        assert recipe.source
+
+
+def test_the_methods_are_printed_one_a_line(capsys):
+    recipes.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(RECIPES)
+    assert "(the defaults)" in lines[0]
+    assert "clip=adaptive, temperature=adaptive" in lines[-1]
