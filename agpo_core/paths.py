@@ -20,8 +20,7 @@ def root() -> Path:
     folder = _PACKAGE.parent
     if not (folder / "pyproject.toml").is_file():
         raise FileNotFoundError(
-            f"{folder} is not a checkout of this repository: install the package from one, "
-            "with `pip install -e .`."
+            f"{folder} is not a checkout of this repository: install the package from one, with `pip install -e .`."
         )
     return folder
 

@@ -100,9 +100,7 @@ def git_commit(repository: Path | None = None) -> str:
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
 
     def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", *words], cwd=repository, env=env, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run(["git", *words], cwd=repository, env=env, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     try:
@@ -180,9 +178,7 @@ def read_json(path):
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path} is damaged ({error}): restore it, or delete it and run again."
-        ) from error
+        raise ValueError(f"{path} is damaged ({error}): restore it, or delete it and run again.") from error
 
 
 def append_jsonl(path, row: dict) -> None:
@@ -214,9 +210,7 @@ def read_jsonl(path) -> list[dict]:
         try:
             rows.append(json.loads(line))
         except ValueError as error:
-            raise ValueError(
-                f"{path} is damaged in line {number} ({error}): delete the line."
-            ) from error
+            raise ValueError(f"{path} is damaged in line {number} ({error}): delete the line.") from error
     return rows
 
 

@@ -199,6 +199,7 @@ def test_an_empty_yaml_is_the_defaults(tmp_path):
 
 
 CHANGED = {  # a value other than the default, where none follows from the default
+    "beta": 0.01,
     "method": "agpo",
     "model": "tiny-llama",
     "tasks": ["steps"],

@@ -27,9 +27,7 @@ def repository(tmp_path):
 
 def git(folder, *words):
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    done = subprocess.run(
-        ["git", *words], cwd=folder, env=env, check=True, capture_output=True, text=True
-    )
+    done = subprocess.run(["git", *words], cwd=folder, env=env, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""What a run would take: memory per rank and tokens, by arithmetic; needs no GPU and no weights.
+"""What a grid would take: memory per rank, tokens, hours, by arithmetic; needs no GPU and no weights.
 
 Weights, gradients and optimiser states are exact up to padding. Activations, logits and the
 sampler's cache are rough upper bounds, at full sequence length.
@@ -8,6 +8,8 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+
+import pandas as pd
 
 from agpo_core import paths
 from agpo_core.config import ConfigError, TrainConfig
@@ -131,3 +133,75 @@ def tokens(config: TrainConfig) -> float | None:
         return None
     group = config.group_size + (config.probe_size if config.needs_probe else 0)
     return config.horizon * config.prompts_per_update * group * config.max_completion_tokens
+
+
+def describe(jobs: list, params: dict) -> str:
+    """The jobs of a grid, their tokens, hours and memory, as text.
+
+    Args:
+        jobs: `grid.Job`s.
+        params: the grid's parameters.
+    """
+    ranks = f"{params['ranks']} rank{'s' * (params['ranks'] > 1)}"
+    finished = sum(job.finished for job in jobs)
+    models = dict.fromkeys(job.config.model for job in jobs if job.config)
+    any_config = next(job.config for job in jobs if job.config)
+    lines = [
+        f"profile {params['profile']}: {len(jobs)} jobs, {finished} finished; {params['parallel']} at a time, "
+        f"each under {params['launcher']} with {ranks}",
+        "",
+        _workload(jobs, params),
+    ]
+    for model in models:
+        lines += ["", _memory(model, any_config, params)]
+    return "\n".join(lines)
+
+
+def _workload(jobs: list, params: dict) -> str:
+    """A row an arm. An arm that follows another has its updates, and of its tokens those of the training phase."""
+    by_key = {(job.arm.name, job.seed, job.start): job for job in jobs}
+    rows, total = {}, 0.0
+    for job in jobs:
+        leader = by_key.get((job.arm.follows, job.seed, job.start))
+        config = job.config or leader.config
+        probed = config.needs_probe and job.config is not None
+        generated = tokens(config)
+        horizon = f"{config.horizon:,.0f} {config.horizon_unit}"
+        if job.config is None:
+            horizon = f"the updates of {leader.arm.title}"
+            if generated is not None:
+                generated *= config.group_size / (config.group_size + config.probe_size)
+        speed = params["tokens_per_second_probe" if probed else "tokens_per_second"]
+        hours = (config.horizon if generated is None else generated / speed) / 3600
+        total += hours
+        row = {"jobs": 0, "horizon": horizon}
+        row["tokens a job"] = "" if generated is None else f"{generated:,.0f}"
+        row["hours a job"] = f"{hours:.2f}"
+        rows.setdefault(job.arm.title, row)["jobs"] += 1
+    speeds = params["tokens_per_second"], params["tokens_per_second_probe"]
+    return (
+        f"{pd.DataFrame.from_dict(rows, orient='index').to_string()}\n\n"
+        f"{total:,.1f} hours of jobs, {total / params['parallel']:,.1f} hours with {params['parallel']} at a time, "
+        f"at {speeds[0]:,.0f} generated tokens a second,\n{speeds[1]:,.0f} with a probe. Where a horizon is in "
+        "updates, its tokens are an upper bound."
+    )
+
+
+def _memory(model: str, config: TrainConfig, params: dict) -> str:
+    shape = shape_of(model)
+    launcher, ranks, limit = params["launcher"], params["ranks"], params["memory_gb"]
+    parts = memory(shape, config, launcher, ranks)
+    total = sum(parts.values())
+    sharding = f", ZeRO-2 over {ranks} ranks" if launcher == "deepspeed" else ""
+    lines = [
+        f"memory of a rank: {model}, {shape.parameters / 1e9:.2f} B parameters in {config.dtype},",
+        f"all of them trained with AdamW{sharding}; batch is a rough upper bound",
+        *(f"  {name:14}{size:9.2f} GB" for name, size in parts.items()),
+        f"  {'together':14}{total:9.2f} GB, of {limit:.0f} GB",
+    ]
+    if total <= limit:
+        return "\n".join([*lines, "It fits."])
+    needed = ranks_needed(shape, config, launcher, limit)
+    remedy = f"With GPUs of this size it fits from {needed} ranks on." if needed else "More ranks do not mend that."
+    verdict = f"It does not fit without offload. ZeRO-2 shards neither weights nor reference.\n{remedy}"
+    return "\n".join([*lines, verdict])

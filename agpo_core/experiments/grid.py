@@ -15,8 +15,6 @@ import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pandas as pd
-
 from agpo_core import paths, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
 from agpo_core.experiments import estimate, records
@@ -67,8 +65,8 @@ ARMS = {
 }  # fmt: skip
 
 
-def arms_of(table: pd.DataFrame) -> list[str]:
-    """The arms of a table in the order of ARMS."""
+def arms_of(table) -> list[str]:
+    """The arms in a table of results, in the order of ARMS."""
     present = set(table["arm"])
     return [name for name in ARMS if name in present]
 
@@ -93,9 +91,10 @@ GRID = {
     **{f"learning_rate_{name}": NUMBER_OR_NONE for name in ARMS if name != "start"},
 }
 OF_THE_ARM = ("method", "seed", "model", "clip", "temperature")  # set by arm, seed and start
+KNOWN = [*GRID, *(name for name in FIELDS if name not in OF_THE_ARM)]
 LAUNCH = ("launcher", "ranks", "hostfile", "parallel", "master_port")
 # What may differ between a grid and its record without making another experiment of it.
-FREE = {"run_mode", "methods", "seeds", "cross_starts", "memory_gb", "tokens_per_second",
+FREE = {"run_mode", "methods", "seeds", "cross_starts", "data_dir", "memory_gb", "tokens_per_second",
         "tokens_per_second_probe", *LAUNCH}  # fmt: skip
 INDEX = "grid.json"  # the parameters of the grid that was run last, beside its runs
 
@@ -116,33 +115,38 @@ class Job:
 
 
 def parameters(namespace: dict) -> dict:
-    """A notebook's parameters: what the cells that begin with `# Parameters` assign.
+    """A notebook's parameters: those of its variables that are parameters of a grid.
 
-    Those are the notebook's own cell and the one that papermill puts after it.
+    Cells that begin with `# Parameters`, the notebook's own and the one that papermill puts after it, may assign
+    nothing else.
 
     Args:
         namespace: the notebook's `globals()`.
     Raises:
-        ConfigError: a name that is not a parameter.
+        ConfigError: such a cell assigns something else; a parameter is missing or mistyped.
     """
-    names = {}
+    assigned = {}
     for cell in namespace.get("In", []):
         if cell.startswith("# Parameters"):
             for statement in ast.parse(cell).body:
-                names |= dict.fromkeys(target.id for target in getattr(statement, "targets", []))
-    params = {name: namespace[name] for name in names}
+                assigned |= {target.id: None for target in getattr(statement, "targets", [])}
+    _refuse_unknown(assigned)
+    params = {name: namespace[name] for name in KNOWN if name in namespace}
     check(params)
     return params
 
 
-def check(params: dict) -> None:
-    """Refuse unknown, missing and mistyped parameters of the grid; runs check their own."""
-    known = [*GRID, *(name for name in FIELDS if name not in OF_THE_ARM)]
-    for name in params:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+def _refuse_unknown(names) -> None:
+    for name in names:
+        if name not in KNOWN:
+            close = difflib.get_close_matches(name, KNOWN, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see grid.GRID and TrainConfig."
             raise ConfigError(f"unknown parameter {name!r}: {hint}")
+
+
+def check(params: dict) -> None:
+    """Refuse unknown, missing and mistyped parameters of the grid; runs check their own."""
+    _refuse_unknown(params)
     for name, kinds in GRID.items():
         if name not in params:
             raise ConfigError(f"parameter {name!r} is missing: every profile states it.")
@@ -233,7 +237,7 @@ def run(experiment: str, params: dict) -> Results:
     jobs = plan(experiment, params)
     profile, methods = params["profile"], params["methods"]
     if params["run_mode"] == "plan":
-        print(describe(jobs, params))
+        print(estimate.describe(jobs, params))
         return Results()
     if params["run_mode"] == "replay":
         record = records.load(experiment, profile)
@@ -271,83 +275,6 @@ def changes(params: dict, recorded: dict) -> list[str]:
         for name, value in params.items()
         if name not in FREE and recorded.get(name) != value
     ]
-
-
-# -- run_mode plan ---------------------------------------------------------------------------
-
-
-def describe(jobs: list[Job], params: dict) -> str:
-    """The jobs of a grid, their memory, tokens and hours, as text."""
-    first = next(job for job in jobs if job.config)
-    lines = [
-        f"{len(jobs)} jobs, {params['parallel']} side by side, each under {params['launcher']} "
-        f"with {params['ranks']} rank{'s' * (params['ranks'] > 1)}; profile {params['profile']}",
-        "",
-        _workload(jobs, params),
-    ]
-    for model in params["models"]:
-        lines += ["", _memory(model, first.config, params)]
-    return "\n".join(lines)
-
-
-def _workload(jobs: list[Job], params: dict) -> str:
-    by_key = {(job.arm.name, job.seed, job.start): job for job in jobs}
-    rows, hours_total = {}, 0.0
-    for job in jobs:
-        leader = by_key.get((job.arm.follows, job.seed, job.start))
-        config = job.config or leader.config
-        tokens = estimate.tokens(config)
-        if job.config is None and tokens is not None:  # as many updates as its leader, no probe
-            tokens *= config.group_size / (config.group_size + config.probe_size)
-        probed = config.needs_probe and job.config is not None
-        speed = params["tokens_per_second_probe" if probed else "tokens_per_second"]
-        hours = config.horizon / 3600 if tokens is None else tokens / speed / 3600
-        hours_total += hours
-        row = rows.setdefault(
-            job.arm.title,
-            {
-                "jobs": 0,
-                "horizon": f"{config.horizon:,.0f} {config.horizon_unit}"
-                if job.config
-                else f"the updates of {ARMS[job.arm.follows].title}",
-                "tokens a job": "" if tokens is None else f"{tokens:,.0f}",
-                "hours a job": f"{hours:.2f}",
-            },
-        )
-        row["jobs"] += 1
-    table = pd.DataFrame.from_dict(rows, orient="index").to_string()
-    side_by_side = hours_total / params["parallel"]
-    return (
-        f"{table}\n\n{hours_total:,.1f} hours of jobs, {side_by_side:,.1f} hours with "
-        f"{params['parallel']} side by side, at {params['tokens_per_second']:,.0f} generated\n"
-        f"tokens a second, {params['tokens_per_second_probe']:,.0f} with a probe. Where a horizon "
-        "is in updates, its tokens\nare an upper bound."
-    )
-
-
-def _memory(model: str, config: TrainConfig, params: dict) -> str:
-    shape = estimate.shape_of(model)
-    launcher, ranks, limit = params["launcher"], params["ranks"], params["memory_gb"]
-    parts = estimate.memory(shape, config, launcher, ranks)
-    total = sum(parts.values())
-    sharding = f", ZeRO-2 over {ranks} ranks" if launcher == "deepspeed" else ""
-    text = (
-        f"memory of a rank, {start_name(model)}: {shape.parameters / 1e9:.2f} B parameters in "
-        f"{config.dtype}, all trained with AdamW{sharding}\n"
-        + "".join(f"  {name:14}{size:8.2f} GB\n" for name, size in parts.items())
-        + f"  {'together':14}{total:8.2f} GB of {limit:.0f} GB (batch: a rough upper bound)\n"
-    )
-    if total <= limit:
-        return text + "It fits."
-    needed = estimate.ranks_needed(shape, config, launcher, limit)
-    remedy = f"from {needed} ranks on it does" if needed else "no number of ranks mends that"
-    return text + (
-        f"It does not fit without offload: a rank needs {total:.0f} GB and has {limit:.0f}. ZeRO-2 "
-        f"shards gradients and optimiser states, not weights; with such GPUs, {remedy}."
-    )
-
-
-# -- promote ---------------------------------------------------------------------------------
 
 
 def promote(experiment: str, profile: str) -> Path:

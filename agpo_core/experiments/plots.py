@@ -24,6 +24,8 @@ STYLES = {  # arm -> colour, line, marker, filled
     "grpo_narrow": (_BLUE, ":", "v", False),
     "agpo_relative_entropy": (_RED, "--", "D", False),
 }
+SCORES = ["score", "half", "n", "gap", "gap_half", "pairs"]
+POINTS = ["arm", "evaluation", "progress", "dev", "half", "n"]
 DRAWN = ["epsilon", "epsilon_raw", "tau", "uncertainty", "uncertainty_baseline", "entropy"]
 METHODS = ("grpo", "grpo_ats", "agpo_no_ats", "agpo")
 PLAIN = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
@@ -41,14 +43,15 @@ def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
         The figure; a row an arm: score, half, n, and gap, gap_half, pairs against GRPO.
     """
     runs = results.runs
+    if runs.empty:
+        return _blank(), pd.DataFrame(columns=SCORES)
     arms = [arm for arm in arms_of(runs) if arm in STYLES]
     scores = macro(runs)
     rows = {}
     for arm in arms:
         gap = t_interval(paired(runs, arm, "grpo") if arm != "grpo" else [])
         rows[arm] = (*t_interval(scores[arm]), *gap)
-    names = ["score", "half", "n", "gap", "gap_half", "pairs"]
-    data = pd.DataFrame.from_dict(rows, orient="index", columns=names)
+    data = pd.DataFrame.from_dict(rows, orient="index", columns=SCORES)
     with plt.rc_context(PLAIN):
         figure, (left, right) = plt.subplots(
             1, 2, figsize=(9, 1.6 + 0.38 * len(arms)), sharey=True, layout="constrained"
@@ -92,12 +95,14 @@ def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
         The figure; a row an arm and evaluation: progress, dev, half, n.
     """
     scored = results.traces.dropna(subset=["dev"])
+    if scored.empty:
+        return _blank(), pd.DataFrame(columns=POINTS)
     scored = scored.assign(evaluation=scored.groupby(["arm", "seed", "start"]).cumcount())
     rows = []
     for (arm, evaluation), points in scored.groupby(["arm", "evaluation"]):
         dev = t_interval(100 * points["dev"])
         rows.append((arm, evaluation, points["progress"].mean(), *dev))
-    data = pd.DataFrame(rows, columns=["arm", "evaluation", "progress", "dev", "half", "n"])
+    data = pd.DataFrame(rows, columns=POINTS)
     with plt.rc_context(PLAIN):
         figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
         groups = {
@@ -115,8 +120,7 @@ def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
             axes.set(title=title, xlabel="consumed share of the horizon")
             axes.xaxis.set_major_formatter("{x:.0%}")
             axes.grid(color="0.93")
-            if arms:
-                axes.legend(loc="lower right")
+            axes.legend(loc="lower right")
         panels[0].set_ylabel("macro-average on dev (%)")
         figure.suptitle(f"Learning curves: {results.title}")
     return figure, data
@@ -132,9 +136,11 @@ def controller_traces(results: Results) -> tuple[Figure, pd.DataFrame]:
         The figure; a row an arm and update: means of epsilon, epsilon_raw, tau, uncertainty,
         uncertainty_baseline and entropy.
     """
-    params = results.meta.get("params", {})
     updates = results.traces[results.traces["update"] > 0]
     arms = [arm for arm in arms_of(updates) if ARMS[arm].adapts]
+    if not arms:
+        return _blank(), pd.DataFrame(columns=["arm", "update", *DRAWN])
+    params = results.meta["params"]
     updates = updates[updates["arm"].isin(arms)]
     runs = updates.groupby("arm")[["seed", "start"]].apply(lambda r: len(r.drop_duplicates()))
     grouped = updates.groupby(["arm", "update"])[DRAWN]
@@ -150,16 +156,15 @@ def controller_traces(results: Results) -> tuple[Figure, pd.DataFrame]:
                 _trace(temperature, arm, mean, low, high, "tau")
                 _trace(uncertainty, arm, mean, low, high, "uncertainty", "uncertainty_baseline")
             _trace(entropy, arm, mean, low, high, "entropy")
-        if arms:
-            for bound in ("epsilon_min", "epsilon_max"):
-                clip.axhline(params[bound], color="0.45", linestyle="--", linewidth=1)
-            temperature.axhline(params["tau_base"], color="0.45", linestyle="--", linewidth=1)
-            clip.set_yscale("log")
-            ticks = [0.025, 0.05, 0.1, 0.2, 0.4]
-            clip.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-            clip.minorticks_off()
-            handles = [plt.Line2D([], [], label=ARMS[arm].title, **_line(arm, "")) for arm in arms]
-            figure.legend(handles=handles, loc="outside lower center", ncols=len(arms))
+        for bound in ("epsilon_min", "epsilon_max"):
+            clip.axhline(params[bound], color="0.45", linestyle="--", linewidth=1)
+        temperature.axhline(params["tau_base"], color="0.45", linestyle="--", linewidth=1)
+        clip.set_yscale("log")
+        ticks = [0.025, 0.05, 0.1, 0.2, 0.4]
+        clip.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        clip.minorticks_off()
+        handles = [plt.Line2D([], [], label=ARMS[arm].title, **_line(arm, "")) for arm in arms]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(arms))
         clip.set(ylabel="ε", title="Clip radius ε; thin, before its bounds (dashed)")
         temperature.set(ylabel="τ", title=r"Temperature τ; dashed, $τ_\mathrm{base}$")
         uncertainty.set(ylabel="U", title="Uncertainty U; thin, its baseline Ū", xlabel="update")
@@ -169,6 +174,13 @@ def controller_traces(results: Results) -> tuple[Figure, pd.DataFrame]:
             axes.set_axisbelow(True)
         figure.suptitle(f"Controllers, mean and range over runs: {results.title}")
     return figure, mean.reset_index()
+
+
+def _blank() -> Figure:
+    figure, axes = plt.subplots(figsize=(9, 0.8))
+    axes.axis("off")
+    axes.text(0.5, 0.5, "nothing to draw", ha="center", va="center", color="0.4")
+    return figure
 
 
 def _trace(axes, arm, mean, low, high, column, thin=None):

@@ -139,13 +139,20 @@ def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> d
     return {
         "experiment": experiment,
         "profile": profile,
-        "params": params,
+        "params": {name: _portable(value) for name, value in params.items()},
         **shared,
         "command": records[0]["command"] if records else None,
         "started": min((r["started"] for r in records), default=None),
         "finished": max((r["finished"] for r in records), default=None),
         "runs": [{k: r[k] for k in ("arm", "seed", "start", "hash", "commit")} for r in records],
     }
+
+
+def _portable(value):
+    """Of an absolute path its last part: a record names no folder of the machine that made it."""
+    if isinstance(value, list):
+        return [_portable(item) for item in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _distinct(values) -> list:

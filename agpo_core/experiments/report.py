@@ -219,17 +219,18 @@ def write_summary(results: Results, claims: list[Claim], record: Results | None)
     return file
 
 
-def provenance_rows(results: Results) -> list[tuple[str, str]]:
-    """Where the numbers come from, as rows of a table."""
+def provenance(results: Results) -> str:
+    """Where the numbers come from, a line each."""
     names = ("experiment", "profile", "commit", "numerics_version", "python", "versions",
              "hardware", "command", "started", "finished")  # fmt: skip
-    rows = [(name, _plain(results.meta.get(name))) for name in names]
-    return [*rows, ("runs", str(len(results.meta.get("runs", []))))]
+    rows = {name: _plain(results.meta.get(name)) for name in names}
+    rows["runs"] = str(len(results.meta.get("runs", [])))
+    return "\n".join(fill(value, bullet=f"{name:18}") for name, value in rows.items() if value)
 
 
 def _plain(value) -> str:
     if isinstance(value, list):
         return "; ".join(map(_plain, value))
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
+        return ", ".join(f"{name} {_plain(part)}".strip() for name, part in value.items())
     return "" if value is None else str(value)

@@ -65,7 +65,7 @@ class MicroTask:
     name: str
     title: str
     stands_in_for: str
-    slip_share = (0.42, 0.72)  # share of slipped demonstrations, from the easiest problem to the hardest
+    slip_share = (0.44, 0.72)  # share of slipped demonstrations, from the easiest problem to the hardest
 
     def __init__(self, data_dir: str | None = None):
         """`data_dir` is accepted because every task takes one; a procedural task reads no files."""
@@ -192,6 +192,7 @@ class Quantities(MicroTask):
     name = "quantities"
     title = "Physical quantities in scientific notation"
     stands_in_for = "OCW"
+    slip_share = (0.50, 0.80)
 
     LAWS = ("FmaN", "svtm", "URIV", "WFsJ", "QItC", "PUIW", "EPtJ", "FpAN")  # result, two factors, unit
 
@@ -205,13 +206,10 @@ class Quantities(MicroTask):
 
     def demonstrate(self, item, rng, slip):
         mantissa, exponent, unit = item.working
-        where = rng.random() if slip else 1.0
-        if where < 0.9:
+        if slip and rng.random() < 0.9:
             exponent = slipped(exponent, rng)
-        elif where < 0.95:
-            mantissa = mantissa + 1
         elif slip:
-            unit = rng.choice([law[3] for law in self.LAWS if law[3] != unit])
+            mantissa = slipped(mantissa, rng)
         return f"{mantissa}e{exponent}{rng.choice(('',) + JOINS)}{unit}{rng.choice(ENDS)}"
 
     def extract(self, problem, completion):
@@ -314,13 +312,14 @@ class Programs(MicroTask):
     name = "programs"
     title = "Tiny programs from examples"
     stands_in_for = "CodeContests"
+    slip_share = (0.48, 0.78)
 
     SHOWN = ((0, 0), (1, 0), (0, 1))
     HIDDEN = ((2, 1), (1, 2), (3, 2))
 
     def draw(self, rng, index):
-        names = rng.sample("abmnpqstxy", 2)
-        a, b, c = rng.randint(1, 7), rng.randint(1, 7), rng.randint(1, 5)
+        names = rng.sample("abcdfghkmnpqrstuvwxyz", 2)
+        a, b, c = rng.randint(1, 6), rng.randint(1, 6), rng.randint(1, 3)
         values = [a * x + b * y + c for x, y in self.SHOWN + self.HIDDEN]
         tests = tuple(
             (tuple(zip(names, point, strict=True)), value)
@@ -328,12 +327,11 @@ class Programs(MicroTask):
         )
         prompt = f"{names[0]}{names[1]}:{values[0]},{values[1]},{values[2]}"
         answer = f"{names[0]}*{a}+{names[1]}*{b}+{c}"
-        return Item(prompt, answer, (names, a, b, c), (b - 1) / 6, tests)
+        return Item(prompt, answer, (names, a, b, c), (b - 1) / 5, tests)
 
     def demonstrate(self, item, rng, slip):
         names, a, b, c = item.working
-        where = rng.random() if slip else 1.0
-        if where < 0.9:
+        if slip and rng.random() < 0.9:
             b = slipped(b, rng, low=1)
         elif slip:
             a = slipped(a, rng, low=1)
@@ -361,7 +359,12 @@ def to_numeral(value: int) -> str:
     return (NUMERALS[tens] if tens > 1 else "") + "十" + (NUMERALS[ones] if ones else "")
 
 
-VALUES = {to_numeral(value): value for value in range(100)}
+def counted(value: int) -> str:
+    """A number before a measure word: two is 两 there, not 二."""
+    return "两" if value == 2 else to_numeral(value)
+
+
+VALUES = {to_numeral(value): value for value in range(100)} | {"两": 2}
 
 
 class ChineseSums(MicroTask):
@@ -388,16 +391,16 @@ class ChineseSums(MicroTask):
             moves.reverse()
             middle, last = start - minus, plus
         total = start + plus - minus
-        prompt = f"{who}有{NUMERALS[start]}{unit}{thing}，{moves[0]}，{moves[1]}"
+        prompt = f"{who}有{counted(start)}{unit}{thing}，{moves[0]}，{moves[1]}"
         return Item(prompt, to_numeral(total), (middle, total, unit), (last - 1) / 8)
 
     def demonstrate(self, item, rng, slip):
         middle, total, unit = item.working
         total = slipped(total, rng) if slip else total
-        return f"{to_numeral(middle)}{rng.choice(self.JOINS)}{to_numeral(total)}{unit}{rng.choice(self.ENDS)}"
+        return f"{to_numeral(middle)}{rng.choice(self.JOINS)}{counted(total)}{unit}{rng.choice(self.ENDS)}"
 
     def extract(self, problem, completion):
-        found = re.findall(f"[{NUMERALS}十]+", completion)
+        found = re.findall(f"[{NUMERALS}十两]+", completion)
         return VALUES.get(found[-1]) if found else None
 
 
@@ -407,6 +410,7 @@ class ClozeEquations(MicroTask):
     name = "cloze_equations"
     title = "Fill in two blanks"
     stands_in_for = "GaokaoCloze"
+    slip_share = (0.48, 0.78)
 
     def draw(self, rng, index):
         (first, x), (second, y) = self._blank(rng), self._blank(rng)
@@ -425,8 +429,7 @@ class ClozeEquations(MicroTask):
 
     def demonstrate(self, item, rng, slip):
         x, y = item.working
-        where = rng.random() if slip else 1.0
-        if where < 0.9:
+        if slip and rng.random() < 0.9:
             y = slipped(y, rng)
         elif slip:
             x = slipped(x, rng)

@@ -4,8 +4,6 @@ Random streams are functions of the update's index, and the learning rate of pro
 needs beside weights and optimiser is small: horizon, controllers, the last step KL.
 """
 
-import json
-import os
 import shutil
 from pathlib import Path
 
@@ -29,7 +27,8 @@ def save(accelerator: Accelerator, run_dir: Path, state: dict) -> None:
     if accelerator.is_main_process:
         shutil.rmtree(temporary, ignore_errors=True)
     accelerator.wait_for_everyone()
-    accelerator.save_state(temporary)
+    with provenance.explain_full_disk(temporary):
+        accelerator.save_state(temporary)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         provenance.write_json(temporary / "state.json", state)
@@ -49,13 +48,3 @@ def load(accelerator: Accelerator, run_dir: Path) -> dict | None:
             accelerator.load_state(folder)
             return provenance.read_json(folder / "state.json")
     return None
-
-
-def forget_after(path: Path, update: int) -> None:
-    """Drop the rows of a log that were written after `update`: the resumed run writes them again."""
-    if not path.exists():
-        return
-    rows = [row for row in provenance.read_jsonl(path) if row["update"] <= update]
-    temporary = path.with_suffix(".partial")
-    temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    os.replace(temporary, path)

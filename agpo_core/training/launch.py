@@ -36,7 +36,7 @@ TAIL_BYTES = 65536  # read from the end of a log or of metrics.jsonl
 REMEDIES = {  # what a log's tail says, in lower case -> what to do about it
     "no space left on device": "Free some disk space.",
     "no disk space left": "Free some disk space.",
-    "pytorchstreamwriter failed": "A checkpoint could not be written: free some disk space.",
+    "unexpected pos": "Free some disk space.",  # torch.save on a full disk
     "out of memory": "Lower rollout_batch or micro_batch_prompts, or set parallel=1.",
     "address already in use": "Leave master_port out: a free port is picked.",
 }
@@ -123,9 +123,7 @@ def is_finished(run_dir) -> bool:
     return path.exists() and provenance.read_json(path).get("status") == "finished"
 
 
-def launch(
-    run_dirs, launcher="python", ranks=1, hostfile=None, parallel=2, master_port=None, progress=True
-) -> None:
+def launch(run_dirs, launcher="python", ranks=1, hostfile=None, parallel=2, master_port=None, progress=True) -> None:
     """Bring every run to its end; finished ones are left as they are, others start or resume.
 
     When a job fails, no other is started, those that run are let finish, and then it raises.
@@ -152,9 +150,7 @@ def launch(
     _check_arguments(launcher, ranks, hostfile, parallel, master_port)
     for run_dir in run_dirs:
         if not (run_dir / "config.yaml").is_file():
-            raise FileNotFoundError(
-                f"{run_dir} holds no config.yaml: write the run's settings there first."
-            )
+            raise FileNotFoundError(f"{run_dir} holds no config.yaml: write the run's settings there first.")
     waiting = deque(run_dir for run_dir in run_dirs if not is_finished(run_dir))
     if waiting and launcher == "deepspeed":
         _check_machine(master_port)
@@ -296,8 +292,7 @@ def _check_arguments(launcher, ranks, hostfile, parallel, master_port) -> None:
             raise ValueError(f"{name} must be at least 1; got {value}.")
     if launcher == "python" and (ranks, hostfile, master_port) != (1, None, None):
         raise ValueError(
-            "ranks, hostfile and master_port need launcher='deepspeed': "
-            "with 'python' a run is one process."
+            "ranks, hostfile and master_port need launcher='deepspeed': with 'python' a run is one process."
         )
     if hostfile is not None and not hostfile.is_file():
         raise FileNotFoundError(
@@ -314,9 +309,7 @@ def _check_arguments(launcher, ranks, hostfile, parallel, master_port) -> None:
 def _check_machine(master_port: int | None) -> None:
     """Refuse what DeepSpeed would only fail at after a while, and less clearly."""
     if importlib.util.find_spec("deepspeed") is None:
-        raise RuntimeError(
-            "launcher 'deepspeed' needs the package deepspeed: install it, or use 'python'."
-        )
+        raise RuntimeError("launcher 'deepspeed' needs the package deepspeed: install it, or use 'python'.")
     if environment().get("DS_ACCELERATOR") == "cpu":
         compiler = shlex.split(os.environ.get("CXX", "c++"))[0]
         if shutil.which(compiler) is None:

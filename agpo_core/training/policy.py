@@ -7,6 +7,7 @@ prompt, gives the same numbers and serves where the cache is not kept (activatio
 
 import copy
 import os
+import shutil
 from contextlib import nullcontext
 
 import torch
@@ -185,8 +186,9 @@ def token_entropy(logits_B_T_V: Tensor) -> Tensor:
 
 
 def save_policy(model: nn.Module, tokenizer, folder) -> None:
-    """Save in Hugging Face format, whole or not at all."""
+    """Save in Hugging Face format, whole or not at all; an earlier policy in the folder is replaced."""
     temporary = f"{folder}.partial"
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
+    shutil.rmtree(folder, ignore_errors=True)  # os.replace needs an empty place
     os.replace(temporary, folder)

@@ -8,6 +8,7 @@ rows being dropped, or on the number of ranks, up to float rounding at the bound
 import copy
 import time
 from collections.abc import Hashable
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -174,7 +175,8 @@ class TransformersEngine:
         prefixes = []
         for index in chunks:
             part = prompts.select(index)
-            out = prefill(self.model, part.prompt_ids_P_S, part.prompt_mask_P_S)
+            with _inference_mode(self.model):
+                out = prefill(self.model, part.prompt_ids_P_S, part.prompt_mask_P_S)
             prefixes.append((part, out.past_key_values, out.logits[:, -1]))
         return prefixes
 
@@ -193,10 +195,11 @@ class TransformersEngine:
             first_sample: index of the first completion within its group's stream.
         """
         taus = tau_P.split([len(part.problems) for part, _, _ in prefixes])
-        parts = [
-            self._decode(*prefix, group, tau, phase, update, first_sample)
-            for prefix, tau in zip(prefixes, taus, strict=True)
-        ]
+        with _inference_mode(self.model):
+            parts = [
+                self._decode(*prefix, group, tau, phase, update, first_sample)
+                for prefix, tau in zip(prefixes, taus, strict=True)
+            ]
         pad = self.tokenizer.pad_token_id
         ids, mask, logps, truncated = zip(*parts, strict=True)
         ids_B_T = _stack(ids, pad)
@@ -320,6 +323,16 @@ def score(rollouts: Rollouts, tasks: dict[str, Task]) -> float:
     rollouts.rewards_B = torch.tensor(rewards, dtype=torch.float32, device=rollouts.mask_B_T.device)
     rollouts.answers = answers
     return time.perf_counter() - start
+
+
+@contextmanager
+def _inference_mode(model: nn.Module):
+    """Leave training mode for a while: in it, activation checkpointing drops the cache."""
+    training = model.training
+    try:
+        yield model.eval()
+    finally:
+        model.train(training)
 
 
 def _widen(values_B_T: Tensor, width: int, fill=0) -> Tensor:

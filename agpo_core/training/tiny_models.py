@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
-from itertools import islice
+from collections import Counter
 
 import torch
 
-from agpo_core import paths, provenance
+from agpo_core import paths
 from agpo_core.tasks import MICRO_TASKS, get_task
 from agpo_core.tasks.micro import ALPHABET
 from agpo_core.training.baselines import sft
@@ -96,56 +95,64 @@ def demonstrations(count: int, seed: int) -> list[tuple[str, str]]:
 
 @torch.no_grad()
 def complete(model, tokenizer, prompts: list[str], samples: int = 0):
-    """Complete prompts greedily, or by `samples` draws each at temperature 1 from the full distribution.
+    """Complete prompts greedily, or by `samples` draws each at temperature 1 from the full vocabulary.
 
     Returns:
-        (texts, entropy): the completions without end-of-sequence, a prompt's samples side by side, and the mean
-        entropy in nats over their tokens, end-of-sequence included.
+        (texts, entropy, length): the completions without end-of-sequence, a prompt's samples side by side; the mean
+        entropy in nats over their tokens; their mean number of tokens. Both count the end-of-sequence token.
     """
     encoded = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
     drawing = {"do_sample": True, "num_return_sequences": samples, "top_k": 0} if samples else {"do_sample": False}
     output = model.generate(
-        **encoded,
-        **drawing,
-        max_new_tokens=MAX_NEW_TOKENS,
-        return_dict_in_generate=True,
-        output_logits=True,
+        **encoded, **drawing, max_new_tokens=MAX_NEW_TOKENS, return_dict_in_generate=True, output_logits=True
     )
     ids_B_T = output.sequences[:, encoded["input_ids"].shape[1] :]
-    mask_B_T = (ids_B_T == tokenizer.eos_token_id).cumsum(1) - (ids_B_T == tokenizer.eos_token_id).long() == 0
+    ends_B_T = (ids_B_T == tokenizer.eos_token_id).long()
+    mask_B_T = ends_B_T.cumsum(1) == ends_B_T  # everything up to the first end-of-sequence, and it
     logps_B_T_V = torch.stack(output.logits, dim=1).log_softmax(-1)
     entropy_B_T = -(logps_B_T_V.exp() * logps_B_T_V).sum(-1)
     texts = tokenizer.batch_decode(ids_B_T, skip_special_tokens=True)
-    return texts, (entropy_B_T[mask_B_T].mean().item(), mask_B_T.sum(1).float().mean().item())
+    return texts, entropy_B_T[mask_B_T].mean().item(), mask_B_T.sum(1).float().mean().item()
 
 
 def measure(model, tokenizer, seed: int) -> dict:
-    """The start that reinforcement learning finds, on test problems: greedy score, pass@8, entropy, length per task."""
+    """The start that reinforcement learning finds, on test problems.
+
+    Returns:
+        {"macro": {...}, "tasks": {task: {...}}} with greedy (mean reward), sampled (mean reward at temperature 1),
+        pass_at_8 (share of problems that one of 8 samples solves), entropy (nats a token), length (tokens), and for
+        multiple choice the share of each letter among the greedy answers.
+    """
     model.eval()
     torch.manual_seed(seed)
-    per_task = {}
-    for name in MICRO_TASKS:
-        task = get_task(name)
-        problems = task.problems("test")
-        texts, _ = complete(model, tokenizer, [p.prompt for p in problems])
-        greedy = [task.grade(p, text).reward for p, text in zip(problems, texts, strict=True)]
-        some = problems[:SAMPLED_PROBLEMS]
-        texts, (entropy, length) = complete(model, tokenizer, [p.prompt for p in some], SAMPLES)
-        rewards_P_G = torch.tensor(
-            [task.grade(some[i // SAMPLES], text).reward for i, text in enumerate(texts)]
-        ).view(-1, SAMPLES)
-        per_task[name] = {
-            "greedy": sum(greedy) / len(greedy),
-            "sampled": rewards_P_G.mean().item(),
-            "pass_at_8": (rewards_P_G == 1).any(1).float().mean().item(),
-            "entropy": entropy,
-            "length": length,
-        }
-    keys = per_task[MICRO_TASKS[0]]
-    macro = {key: sum(row[key] for row in per_task.values()) / len(per_task) for key in keys}
-    tokens = sum(row["length"] for row in per_task.values())
-    macro["entropy"] = sum(row["entropy"] * row["length"] for row in per_task.values()) / tokens
-    return {"macro": macro, "tasks": per_task}
+    tasks = {name: _measure_task(model, tokenizer, get_task(name)) for name in MICRO_TASKS}
+    keys = ("greedy", "sampled", "pass_at_8", "length")
+    macro = {key: round(sum(row[key] for row in tasks.values()) / len(tasks), 4) for key in keys}
+    nats = sum(row["entropy"] * row["length"] for row in tasks.values())
+    macro["entropy"] = round(nats / sum(row["length"] for row in tasks.values()), 4)
+    return {"macro": macro, "tasks": tasks}
+
+
+def _measure_task(model, tokenizer, task) -> dict:
+    problems = task.problems("test")
+    texts, *_ = complete(model, tokenizer, [p.prompt for p in problems])
+    greedy = [task.grade(p, text) for p, text in zip(problems, texts, strict=True)]
+    some = problems[:SAMPLED_PROBLEMS]
+    texts, entropy, length = complete(model, tokenizer, [p.prompt for p in some], SAMPLES)
+    rewards = [task.grade(some[i // SAMPLES], text).reward for i, text in enumerate(texts)]
+    groups = [rewards[i : i + SAMPLES] for i in range(0, len(rewards), SAMPLES)]
+    measured = {
+        "greedy": sum(graded.reward for graded in greedy) / len(greedy),
+        "sampled": sum(rewards) / len(rewards),
+        "pass_at_8": sum(max(group) == 1 for group in groups) / len(groups),
+        "entropy": entropy,
+        "length": length,
+    }
+    measured = {key: round(value, 4) for key, value in measured.items()}
+    if task.name.startswith("choice"):
+        votes = Counter(graded.answer for graded in greedy)
+        measured["letters"] = {letter: votes[letter] / len(greedy) for letter in "ABCD"}
+    return measured
 
 
 def make(name: str) -> dict:

@@ -511,7 +511,9 @@ class Run:
             self.step_kl, self.evaluations = state["step_kl"], state["evaluations"]
         if self.accelerator.is_main_process:  # lines written after the checkpoint are written again
             for name in ("metrics.jsonl", "samples.jsonl"):
-                checkpoint.forget_after(self.run_dir / name, self.horizon.updates)
+                provenance.truncate_jsonl(
+                    self.run_dir / name, lambda row: row["update"] <= self.horizon.updates
+                )
 
     def finish(self) -> None:
         """Evaluate on test, once, and save the policy in Hugging Face format."""

@@ -1,0 +1,63 @@
+"""Greedy evaluation: the split's first problems, in order, whatever the batch."""
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from agpo_core.config import ConfigError
+from agpo_core.training.evaluate import evaluate
+from agpo_core.training.policy import load_policy
+from agpo_core.training.rollout import TransformersEngine
+
+
+@pytest.fixture
+def run_evaluation(config, toy, fresh_accelerator):
+    """Evaluate a random model: run_evaluation("dev", 4, rollout_batch=2)."""
+
+    def run(split, count, names=("toy",), **params):
+        engine = TransformersEngine(*load_policy(config(**params)), config(**params))
+        tasks = {name: type(toy)(name) for name in names}
+        return evaluate(engine, tasks, split, count, Accelerator())
+
+    return run
+
+
+def greedy_completion(model, tokenizer, prompt, most):
+    """The obvious loop: no cache, no padding, one problem."""
+    ids = tokenizer(prompt)["input_ids"]
+    start = len(ids)
+    while len(ids) < start + most and tokenizer.eos_token_id not in ids[start:]:
+        with torch.no_grad():
+            ids.append(model(torch.tensor([ids])).logits[0, -1].argmax().item())
+    return tokenizer.decode(ids[start:]).removesuffix(tokenizer.eos_token), len(ids) - start
+
+
+def test_rewards_and_tokens_are_those_of_a_greedy_loop(run_evaluation, config, toy):
+    model, tokenizer = load_policy(config())
+    expected, tokens = [], 0
+    for problem in toy.problems("test"):
+        text, length = greedy_completion(model, tokenizer, problem.prompt, most=6)
+        expected.append(toy.grade(problem, text).reward)
+        tokens += length
+    assert 0 < sum(expected) < 8
+    assert run_evaluation("test", 8) == ({"toy": expected}, tokens)
+
+
+@pytest.mark.parametrize("params", [{"rollout_batch": 3}, {"seed": 1}, {"top_p": 0.5}])
+def test_evaluation_does_not_change_with_batch_or_sampling(run_evaluation, params):
+    assert run_evaluation("test", 8, **params) == run_evaluation("test", 8)
+
+
+def test_each_task_keeps_its_own_rewards(run_evaluation):
+    one, tokens = run_evaluation("dev", 5)
+    both = run_evaluation("dev", 5, names=("a", "b"), rollout_batch=4)
+    assert both == ({"a": one["toy"], "b": one["toy"]}, 2 * tokens)
+
+
+def test_fewer_problems_are_the_first_ones(run_evaluation):
+    assert run_evaluation("dev", 2)[0]["toy"] == run_evaluation("dev", 6)[0]["toy"][:2]
+
+
+def test_asking_for_more_problems_than_there_are_raises(run_evaluation):
+    with pytest.raises(ConfigError, match="'toy' has 6 dev problems, 7 were asked for: lower dev_"):
+        run_evaluation("dev", 7)

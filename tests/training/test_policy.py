@@ -1,0 +1,307 @@
+"""Policy and reference: a prompt computed once gives what the plain path gives, for every family."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from agpo_core import paths
+from agpo_core.config import ConfigError
+from agpo_core.training import policy
+from agpo_core.training.policy import (
+    Reference,
+    completion_logits,
+    load_policy,
+    model_source,
+    save_policy,
+    token_entropy,
+    token_logps,
+)
+from agpo_core.training.train import Batch, minibatch_loss
+
+families = pytest.mark.parametrize("family", ["qwen2", "llama", "gemma2"])
+
+PROMPTS = ([5, 6], [7, 8, 9, 10, 11], [12, 13, 14])  # token ids, of unequal length
+COMPLETIONS = ([20, 21, 22, 23], [24, 1], [25], [26, 27, 28, 29], [30, 31, 1], [1])  # 1: EOS
+
+
+def left_padded(rows):
+    width = max(map(len, rows))
+    ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    return ids, mask
+
+
+def right_padded(rows):
+    width = max(map(len, rows))
+    ids = torch.tensor([list(row) + [0] * (width - len(row)) for row in rows])
+    mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
+    return ids, mask
+
+
+def make_batch(prompts=PROMPTS, completions=COMPLETIONS, seed=0):
+    """A batch off the policy: old and reference log-probabilities of their own."""
+    prompt_ids, prompt_mask = left_padded(prompts)
+    ids_B_T, mask_B_T = right_padded(completions)
+    B, generator = len(completions), torch.Generator().manual_seed(seed)
+    old_B_T, reference_B_T = -2 - 4 * torch.rand(2, *ids_B_T.shape, generator=generator)
+    return Batch(
+        prompt_ids_P_S=prompt_ids,
+        prompt_mask_P_S=prompt_mask,
+        completion_ids_B_T=ids_B_T,
+        mask_B_T=mask_B_T,
+        temperature_B=1 + 0.2 * torch.rand(B, generator=generator),
+        keep_B=torch.ones(B, dtype=torch.bool),
+        old_logps_B_T=old_B_T,
+        old_logps_T1_B_T=old_B_T,
+        reference_logps_B_T=reference_B_T,
+        entropy=0.0,
+        advantages_B_1=torch.randn(B, 1, generator=generator),
+        epsilon_B_1=torch.full((B, 1), 0.2),
+    )
+
+
+def gradient(model, batch, config):
+    """The loss and its gradient as one vector."""
+    model.zero_grad()
+    loss, _ = minibatch_loss(model, batch, config, denominator=len(batch.mask_B_T))
+    loss.backward()
+    return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def assert_same_gradient(found, expected):
+    assert found[0] == pytest.approx(expected[0], rel=1e-5)
+    assert (found[1] - expected[1]).norm() <= 1e-5 * expected[1].norm()
+
+
+# -- a prompt computed once
+
+
+@families
+def test_both_paths_give_the_log_probabilities_of_each_row_alone(config, family):
+    model, _ = load_policy(config(family=family))
+    batch = make_batch()
+    with torch.no_grad():
+        shared = token_logps(completion_logits(model, batch), batch.completion_ids_B_T)
+        plain = token_logps(completion_logits(model, batch, False), batch.completion_ids_B_T)
+        for row, completion in enumerate(COMPLETIONS):  # without padding, without a cache
+            prompt = PROMPTS[row // 2]
+            logits = model(torch.tensor([[*prompt, *completion]]), use_cache=False).logits
+            logps = logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+            expected = logps[range(len(completion)), completion]
+            for found_B_T in (shared, plain):
+                torch.testing.assert_close(
+                    found_B_T[row, : len(completion)], expected, rtol=1e-5, atol=2e-5
+                )
+
+
+@families
+def test_both_paths_give_one_loss_and_one_gradient(config, family):
+    model, _ = load_policy(config(family=family))
+    batch = make_batch()
+    shared, plain = (
+        gradient(model, batch, config(family=family, shared_prompt=shared))
+        for shared in (True, False)
+    )
+    assert plain[1].norm() > 0.1
+    assert_same_gradient(shared, plain)
+
+
+@families
+def test_both_paths_agree_where_no_completion_is_longer_than_one_token(config, family):
+    model, _ = load_policy(config(family=family))
+    batch = make_batch(completions=([1], [20], [21], [22], [1], [23]))
+    shared, plain = (completion_logits(model, batch, shared) for shared in (True, False))
+    assert shared.shape == plain.shape == (6, 1, model.config.vocab_size)
+    torch.testing.assert_close(shared, plain, rtol=1e-5, atol=2e-5)
+
+
+def test_what_stands_in_the_padding_does_not_matter(config):
+    model, _ = load_policy(config())
+    batch, other = make_batch(), make_batch()
+    other.prompt_ids_P_S[other.prompt_mask_P_S == 0] = 99
+    other.completion_ids_B_T[~other.mask_B_T] = 98
+    other.old_logps_B_T[~other.mask_B_T] = float("nan")
+    assert_same_gradient(gradient(model, other, config()), gradient(model, batch, config()))
+
+
+def test_activation_checkpointing_gives_the_loss_and_gradient_of_the_plain_path(config):
+    plain = config(shared_prompt=False)
+    model, _ = load_policy(plain)
+    expected = gradient(model, make_batch(), plain)
+    checkpointed = config(shared_prompt=False, activation_checkpointing=True)
+    model, _ = load_policy(checkpointed)
+    assert model.is_gradient_checkpointing
+    assert_same_gradient(gradient(model, make_batch(), checkpointed), expected)
+
+
+# -- log-probabilities and entropy
+
+
+def test_log_probability_by_hand():
+    # Weights 1, 2, 5 at T = 1; their squares 1, 4, 25 at T = 1/2.
+    logits = torch.tensor([1.0, 2.0, 5.0]).log().expand(2, 1, 3)
+    ids = torch.tensor([[2], [1]])
+    expected = torch.tensor([[5 / 8], [2 / 8]])
+    torch.testing.assert_close(token_logps(logits, ids).exp(), expected)
+    each = torch.tensor([1.0, 0.5]).view(2, 1, 1)
+    expected = torch.tensor([[5 / 8], [4 / 30]])
+    torch.testing.assert_close(token_logps(logits, ids, each).exp(), expected)
+
+
+def test_log_probabilities_are_taken_in_float32():
+    logits = torch.tensor([[[8.0, 0.0]]], dtype=torch.bfloat16)
+    found = token_logps(logits, torch.tensor([[0]]))
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(-3.3541e-4, rel=1e-3)  # -log(1 + exp(-8)); 0 in bfloat16
+
+
+def test_entropy_is_log_v_when_flat_and_zero_when_sure():
+    logits = torch.stack([torch.zeros(7), torch.tensor([200.0] + [0.0] * 6)]).unsqueeze(0)
+    found = token_entropy(logits)
+    torch.testing.assert_close(found, torch.tensor([[7.0, 1.0]]).log())  # log 7, log 1
+
+
+# -- loading
+
+
+def test_dropout_is_off_in_training_mode(config, model_folders, tmp_path):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    noisy = AutoConfig.from_pretrained(model_folders["qwen2"], attention_dropout=0.5)
+    AutoModelForCausalLM.from_config(noisy).save_pretrained(tmp_path)
+    load_policy(config())[1].save_pretrained(tmp_path)
+    model, _ = load_policy(config().replace(model=str(tmp_path)))
+    assert model.training
+    with torch.no_grad():
+        first, second = (completion_logits(model, make_batch()) for _ in range(2))
+    assert first.equal(second)
+
+
+def test_dropout_layers_are_off():
+    model = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.1)))
+    policy._switch_dropout_off(model)
+    assert [module.p for module in model.modules() if isinstance(module, nn.Dropout)] == [0, 0]
+
+
+def test_a_missing_model_raises_and_names_the_embedded_ones(config, monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # do not wait for it
+    (tmp_path / "tiny-one").mkdir()
+    (tmp_path / "tiny-one" / "config.json").write_text("{}")
+    monkeypatch.setattr(paths, "models", lambda: tmp_path)
+    for missing in ("no-such-model", str(tmp_path / "nowhere")):
+        with pytest.raises(ConfigError, match=r"could not be loaded: give an embedded .*tiny-one"):
+            load_policy(config().replace(model=missing))
+
+
+def test_a_folder_that_holds_no_model_raises(config, tmp_path):
+    with pytest.raises(ConfigError, match="could not be loaded"):
+        load_policy(config().replace(model=str(tmp_path)))
+
+
+def test_a_model_lies_in_the_package_in_a_folder_or_on_the_hub(monkeypatch, tmp_path):
+    monkeypatch.setattr(paths, "models", lambda: tmp_path / "models")
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    for folder in ("models/tiny", "outputs/policy"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "config.json").write_text("{}")
+    assert model_source("tiny") == str(tmp_path / "models/tiny")
+    assert model_source("outputs/policy") == str(tmp_path / "outputs/policy")
+    assert model_source(str(tmp_path / "outputs")) == str(tmp_path / "outputs")
+    assert model_source("owner/name") == "owner/name"
+
+
+def test_a_tokenizer_without_padding_pads_with_end_of_sequence(config, model_folders, tmp_path):
+    model, tokenizer = load_policy(config())
+    tokenizer.pad_token = None
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    settings = {k: v for k, v in json.loads(path.read_text()).items() if k != "pad_token"}
+    path.write_text(json.dumps(settings))
+    _, tokenizer = load_policy(config().replace(model=str(tmp_path)))
+    assert tokenizer.pad_token == tokenizer.eos_token
+    assert tokenizer.padding_side == "left"
+
+
+# -- reference
+
+
+def one_step(model, config):
+    """Move every trainable weight."""
+    optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
+    minibatch_loss(model, make_batch(), config, denominator=6)[0].backward()
+    optimiser.step()
+
+
+def policy_logps(model, batch):
+    with torch.no_grad():
+        return token_logps(completion_logits(model, batch), batch.completion_ids_B_T)
+
+
+def test_a_frozen_copy_stays_where_the_policy_started(config):
+    model, _ = load_policy(config())
+    reference, batch = Reference(model, config()), make_batch()
+    start = policy_logps(model, batch)
+    assert reference.kind == "frozen_copy"
+    assert not any(p.requires_grad for p in reference.copy.parameters())
+    one_step(model, config())
+    assert reference.logps(batch, shared=True).equal(start)
+    assert not policy_logps(model, batch).allclose(start, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["auto", "frozen_copy"])
+def test_under_lora_the_reference_is_the_policy_at_its_start(config, kind):
+    pytest.importorskip("peft", reason="LoRA needs the package peft")
+    c, batch = config(lora_rank=2, reference=kind), make_batch()
+    model, _ = load_policy(c)
+    reference = Reference(model, c)
+    assert reference.kind == ("adapter_disabled" if kind == "auto" else kind)
+    whole, _ = load_policy(config())
+    start = policy_logps(whole, batch)
+    torch.testing.assert_close(policy_logps(model, batch), start)  # adapters start as nothing
+    for _ in range(2):  # the first step moves one factor of each adapter alone
+        one_step(model, c)
+    torch.testing.assert_close(reference.logps(batch, shared=True), start)
+    assert not policy_logps(model, batch).allclose(start, atol=1e-3)
+
+
+def test_lora_trains_adapters_alone(config):
+    pytest.importorskip("peft", reason="LoRA needs the package peft")
+    model, _ = load_policy(config(lora_rank=2))
+    assert {name.split(".")[-3] for name, p in model.named_parameters() if p.requires_grad} == {
+        "lora_A",
+        "lora_B",
+    }
+
+
+def test_without_a_reference_there_are_no_log_probabilities(config):
+    c = config(reference="none", beta=0.0)
+    reference = Reference(load_policy(c)[0], c)
+    assert reference.logps(make_batch(), shared=True) is None
+
+
+# -- saving
+
+
+def test_a_saved_policy_loads_as_it_was_and_replaces_an_earlier_one(config, tmp_path):
+    model, tokenizer = load_policy(config())
+    batch, folder = make_batch(), tmp_path / "policy"
+    save_policy(model, tokenizer, folder)
+    one_step(model, config())
+    save_policy(model, tokenizer, folder)
+    again, again_tokenizer = load_policy(config().replace(model=str(folder)))
+    assert policy_logps(again, batch).equal(policy_logps(model, batch))
+    assert again_tokenizer.get_vocab() == tokenizer.get_vocab()
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+
+
+def test_saving_that_fails_leaves_the_earlier_policy(config, tmp_path):
+    model, tokenizer = load_policy(config())
+    save_policy(model, tokenizer, tmp_path / "policy")
+    broken = SimpleNamespace(save_pretrained=lambda folder: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        save_policy(model, broken, tmp_path / "policy")
+    load_policy(config().replace(model=str(tmp_path / "policy")))
