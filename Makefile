@@ -11,7 +11,7 @@ PYTHON := .venv/bin/python
 # One thread a process: faster for the tiny models, and the same rounding on any number of cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup reproduce test test-slow lab tiny-models small-model bench lock clean
+.PHONY: help setup reproduce notebooks test test-slow lab tiny-models small-model lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:/ { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,10 @@ setup: .venv/.installed  ## Create .venv and install the pinned dependencies, on
 reproduce: setup  ## Execute NOTEBOOKS with PROFILE and print the measured table
 	$(PYTHON) -m agpo_core.experiments.reproduce --profile $(PROFILE) $(NOTEBOOKS)
 
+notebooks: setup  ## Execute the notebooks in place, from the record, as they are committed
+	$(PYTHON) -m agpo_core.experiments.refresh
+	$(PYTHON) -m agpo_core.experiments.readme
+
 test: setup  ## Run the tests, less the slow ones, and hold the notebooks to their outputs
 	$(PYTHON) -m pytest -q -m "not slow" tests
 	$(PYTHON) -m pytest -q --nbval --nbval-current-env notebooks
@@ -48,9 +52,6 @@ tiny-models: setup  ## Re-make the tiny models that the package ships
 
 small-model: .venv/.installed-small  ## Get the small model and its tasks (needs a C compiler)
 	$(PYTHON) -m agpo_core.training.small_model
-
-bench: setup  ## Time what bench/ measures
-	for script in bench/*.py; do $(PYTHON) "$$script"; done
 
 # A CPU lock leaves the CUDA wheels out: a CUDA build of torch asks for them itself.
 NO_CUDA := grep -vE '^(cuda|nvidia|triton)'

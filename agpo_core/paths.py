@@ -36,9 +36,9 @@ def runs() -> Path:
     return outputs() / "runs"
 
 
-def run_dir(experiment: str, profile: str, method: str, seed: int, config_hash: str) -> Path:
+def run_dir(experiment: str, profile: str, arm: str, seed: int, start: str, config_hash: str) -> Path:
     """The folder of one run; its hash keeps runs with different settings apart."""
-    return runs() / experiment / profile / f"{method}-s{seed}-{config_hash}"
+    return runs() / experiment / profile / f"{arm}-s{seed}-{start}-{config_hash}"
 
 
 def reference() -> Path:

@@ -49,7 +49,8 @@ def random_model(family, seed=0):
             if weight.ndim == 2:
                 weight *= 3.0 if "embed" in name else 4.0
         model.get_input_embeddings().weight[tokenizer.eos_token_id] *= 3.0
-    if family != "qwen2": tokenizer.init_kwargs.pop("auto_map", None)  # XXX temporary
+    if family != "qwen2":
+        tokenizer.init_kwargs.pop("auto_map", None)  # XXX temporary
     return model, tokenizer
 
 
@@ -98,10 +99,12 @@ def toy():
     return Toy()
 
 
-@pytest.fixture
-def toy_tasks(monkeypatch):
+@pytest.fixture(scope="module")
+def toy_tasks():
     """Let the loop find the toy task under any name."""
-    monkeypatch.setattr("agpo_core.training.train.get_task", lambda name, data_dir=None: Toy(name))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agpo_core.training.train.get_task", lambda name, data_dir=None: Toy(name))
+        yield
 
 
 @pytest.fixture

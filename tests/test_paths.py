@@ -32,9 +32,9 @@ def test_the_override_moves_what_is_written_and_not_what_is_committed(monkeypatc
     assert paths.reference() == paths.root() / "outputs" / "reference"
 
 
-def test_a_run_folder_is_named_by_method_seed_and_hash():
-    folder = paths.run_dir("agpo_table1", "tiny", "agpo", 42, "1c9e44a07b")
-    assert folder == paths.runs() / "agpo_table1" / "tiny" / "agpo-s42-1c9e44a07b"
+def test_a_run_folder_is_named_by_arm_seed_start_and_hash():
+    folder = paths.run_dir("agpo_table1", "tiny", "agpo", 42, "tiny-llama", "1c9e44a07b")
+    assert folder == paths.runs() / "agpo_table1" / "tiny" / "agpo-s42-tiny-llama-1c9e44a07b"
 
 
 def test_outside_a_checkout_the_error_says_how_to_install(monkeypatch, tmp_path):

@@ -129,9 +129,8 @@ def pairs_needed(differences) -> int | None:
     if len(differences) < 2 or differences.min() == differences.max():
         return None
     effect = abs(differences.mean()) / differences.std(ddof=1)
-    for n in range(2, MOST_PAIRS + 1):
-        critical, shift = stats.t.ppf(1 - LEVEL / 2, n - 1), effect * math.sqrt(n)
-        power = stats.nct.sf(critical, n - 1, shift) + stats.nct.cdf(-critical, n - 1, shift)
-        if power >= POWER:
-            return n
-    return None
+    n = np.arange(2, MOST_PAIRS + 1)
+    critical, shift = stats.t.ppf(1 - LEVEL / 2, n - 1), effect * np.sqrt(n)
+    power = stats.nct.sf(critical, n - 1, shift) + stats.nct.cdf(-critical, n - 1, shift)
+    enough = n[power >= POWER]
+    return int(enough[0]) if len(enough) else None

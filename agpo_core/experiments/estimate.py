@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from agpo_core import paths
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.training.policy import model_source
+from agpo_core.training.progress import duration
 
 GB = 1.0e9  # bytes
 LAYER_WIDTHS = 16  # activations that a layer keeps for its backward pass, in units of its width
@@ -46,7 +47,7 @@ def shape_of(model: str) -> Shape:
     """
     if model in SHAPES:
         return SHAPES[model]
-    folder = Path(paths.model_source(model))
+    folder = Path(model_source(model))
     if not (folder / "config.json").is_file():
         raise ConfigError(
             f"the size of model {model!r} is not known: give a folder with its config.json, "
@@ -172,18 +173,18 @@ def _workload(jobs: list, params: dict) -> str:
             if generated is not None:
                 generated *= config.group_size / (config.group_size + config.probe_size)
         speed = params["tokens_per_second_probe" if probed else "tokens_per_second"]
-        hours = (config.horizon if generated is None else generated / speed) / 3600
-        total += hours
+        seconds = config.horizon if generated is None else generated / speed
+        total += seconds
         row = {"jobs": 0, "horizon": horizon}
         row["tokens a job"] = "" if generated is None else f"{generated:,.0f}"
-        row["hours a job"] = f"{hours:.2f}"
+        row["time a job"] = duration(seconds)
         rows.setdefault(job.arm.title, row)["jobs"] += 1
     speeds = params["tokens_per_second"], params["tokens_per_second_probe"]
     return (
         f"{pd.DataFrame.from_dict(rows, orient='index').to_string()}\n\n"
-        f"{total:,.1f} hours of jobs, {total / params['parallel']:,.1f} hours with {params['parallel']} at a time, "
-        f"at {speeds[0]:,.0f} generated tokens a second,\n{speeds[1]:,.0f} with a probe. Where a horizon is in "
-        "updates, its tokens are an upper bound."
+        f"{duration(total)} of jobs, {duration(total / params['parallel'])} with {params['parallel']} at a time, "
+        f"at {speeds[0]:,.0f} generated tokens a second, {speeds[1]:,.0f} with a probe.\n"
+        "Where a horizon is in updates, its tokens are an upper bound."
     )
 
 
@@ -193,15 +194,21 @@ def _memory(model: str, config: TrainConfig, params: dict) -> str:
     parts = memory(shape, config, launcher, ranks)
     total = sum(parts.values())
     sharding = f", ZeRO-2 over {ranks} ranks" if launcher == "deepspeed" else ""
+    size = f"{shape.parameters / 1e9:.2f} B" if shape.parameters > 1e9 else f"{shape.parameters / 1e6:.2f} M"
     lines = [
-        f"memory of a rank: {model}, {shape.parameters / 1e9:.2f} B parameters in {config.dtype},",
+        f"memory of a rank: {model}, {size} parameters in {config.dtype},",
         f"all of them trained with AdamW{sharding}; batch is a rough upper bound",
-        *(f"  {name:14}{size:9.2f} GB" for name, size in parts.items()),
+        *(f"  {name:14}{gigabytes:9.2f} GB" for name, gigabytes in parts.items()),
         f"  {'together':14}{total:9.2f} GB, of {limit:.0f} GB",
     ]
     if total <= limit:
-        return "\n".join([*lines, "It fits."])
-    needed = ranks_needed(shape, config, launcher, limit)
-    remedy = f"With GPUs of this size it fits from {needed} ranks on." if needed else "More ranks do not mend that."
-    verdict = f"It does not fit without offload. ZeRO-2 shards neither weights nor reference.\n{remedy}"
-    return "\n".join([*lines, verdict])
+        lines.append("It fits.")
+    elif total - parts["batch"] <= limit:
+        lines.append("Without the batch it fits. Lower rollout_batch, micro_batch_prompts or max_sequence_tokens.")
+    else:
+        lines.append("It does not fit without offload. ZeRO-2 shards neither weights nor reference.")
+        needed = ranks_needed(shape, config, launcher, limit)
+        lines.append(
+            f"With GPUs of this size it fits from {needed} ranks on." if needed else "More ranks do not mend that."
+        )
+    return "\n".join(lines)

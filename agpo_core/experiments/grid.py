@@ -1,8 +1,10 @@
 """A grid of runs, arms x seeds x supervised starts: trains what is missing, reuses what is there.
 
+    python -m agpo_core.experiments.grid record EXPERIMENT PROFILE --seeds 42 1337 2026
     python -m agpo_core.experiments.grid promote EXPERIMENT PROFILE
 
-writes the grid that was run last to `outputs/reference/`, where it is committed.
+`record` trains a profile's grid with the seeds given and writes it to `outputs/reference/`, where it is committed;
+`promote` writes the grid that was run last.
 
 An *arm* is a method with the settings that make it a row of a table: the four critic-free methods
 of AGPO's Table 1, and the controls without which they cannot be told apart.
@@ -14,6 +16,8 @@ import difflib
 import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import yaml
 
 from agpo_core import paths, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
@@ -191,8 +195,7 @@ def plan(experiment: str, params: dict) -> list[Job]:
         config = _resolve(arm, seed, model, params, jobs.get((arm.follows, seed, start)))
         folder = None
         if config is not None:
-            run = f"{name}-s{seed}-{start}-{config.hash()}"
-            folder = paths.runs() / experiment / params["profile"] / run
+            folder = paths.run_dir(experiment, params["profile"], name, seed, start, config.hash())
         jobs[name, seed, start] = Job(arm, seed, start, config, folder)
     return list(jobs.values())
 
@@ -305,14 +308,27 @@ def promote(experiment: str, profile: str) -> Path:
     return to
 
 
+def record(experiment: str, profile: str, seeds: list[int]) -> Path:
+    """Train a profile's grid with these seeds, and promote it; finished runs are reused."""
+    params = yaml.safe_load((paths.params() / f"{profile}.yaml").read_text(encoding="utf-8"))
+    run(experiment, params | {"run_mode": "train", "seeds": seeds})
+    return promote(experiment, profile)
+
+
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Promote finished runs to outputs/reference/.")
-    parser.add_argument("command", choices=["promote"])
+    parser = argparse.ArgumentParser(description="Make a record: finished runs in outputs/reference/.")
+    parser.add_argument("command", choices=["record", "promote"])
     parser.add_argument("experiment", help="the notebook's name")
     parser.add_argument("profile", help="a name in params/")
+    parser.add_argument("--seeds", type=int, nargs="+", help="of `record`")
     args = parser.parse_args(argv)
+    if (args.command == "record") != bool(args.seeds):
+        parser.error("--seeds goes with record, and only with it.")
     try:
-        to = promote(args.experiment, args.profile)
+        if args.command == "record":
+            to = record(args.experiment, args.profile, args.seeds)
+        else:
+            to = promote(args.experiment, args.profile)
     except (FileNotFoundError, ValueError) as error:
         parser.error(str(error))
     print(f"{to.relative_to(paths.root())}: {', '.join(sorted(p.name for p in to.iterdir()))}")

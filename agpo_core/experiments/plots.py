@@ -170,6 +170,7 @@ def controller_traces(results: Results) -> tuple[Figure, pd.DataFrame]:
         uncertainty.set(ylabel="U", title="Uncertainty U; thin, its baseline Ū", xlabel="update")
         entropy.set(ylabel="H (nats per token)", title="Policy entropy H", xlabel="update")
         for axes in panels.flat:
+            axes.xaxis.get_major_locator().set_params(integer=True)
             axes.grid(color="0.93")
             axes.set_axisbelow(True)
         figure.suptitle(f"Controllers, mean and range over runs: {results.title}")

@@ -182,9 +182,9 @@ def load(experiment: str, profile: str) -> Results | None:
     where = folder(experiment, profile)
     if not (where / "meta.json").is_file():
         return None
-    text = {"arm": str, "start": str, "task": str, "hash": str, "horizon_unit": str}
+    types = dict.fromkeys(("arm", "start", "task", "horizon_unit", "hash"), str) | {"tokens": "Int64"}
     runs, traces = (
-        pd.read_csv(where / f"{name}.csv", dtype={k: text[k] for k in text if k in columns})
+        pd.read_csv(where / f"{name}.csv", dtype={key: types[key] for key in types if key in columns})
         for name, columns in (("runs", RUN_COLUMNS), ("traces", TRACE_COLUMNS))
     )
     return Results(runs, traces, provenance.read_json(where / "meta.json"))

@@ -62,7 +62,7 @@ def budgets(runs: pd.DataFrame) -> pd.DataFrame:
             "tokens": f"{spent.mean():,.0f}",
             "trained on": f"{of_arm['tokens_train'].mean():,.0f}",
             "probe": f"{of_arm['tokens_probe'].mean():,.0f}",
-            "seconds": f"{of_arm['seconds'].mean():.0f}",
+            "seconds": f"{of_arm['seconds'].mean():.1f}",
             "within one update": within,
         }
     return _frame(rows)
@@ -125,6 +125,7 @@ def legend(tasks: list[str]) -> pd.DataFrame:
 
 
 def tasks_of(runs: pd.DataFrame) -> list[str]:
+    """The tasks of a table of runs, in the order in which they were given."""
     return list(runs["task"].unique())
 
 

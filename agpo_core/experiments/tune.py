@@ -3,11 +3,12 @@
     python -m agpo_core.experiments.tune EXPERIMENT PROFILE --rates 1.0e-4 2.0e-4 4.0e-4 --seeds 101 102
 
 Trains every arm at every rate with seeds that the experiment does not report, without a look at test, and writes the
-rate with the best mean score on dev to `params/EXPERIMENT.PROFILE.yaml`, and all trials to the record. A control that
-follows another arm's updates takes the rate of its method.
+rate with the best mean score on dev into `params/PROFILE.yaml`, and all trials into the record. A control that follows
+another arm's updates takes the rate of its method.
 """
 
 import argparse
+import re
 
 import pandas as pd
 import yaml
@@ -67,16 +68,19 @@ def main(argv: list[str] | None = None) -> None:
     record = records.folder(args.experiment, args.profile)
     record.mkdir(parents=True, exist_ok=True)
     table.to_csv(record / TRIALS, index=False)
-    command = f"python -m agpo_core.experiments.tune {args.experiment} {args.profile}"
-    rates, seeds = (" ".join(map(str, values)) for values in (args.rates, args.seeds))
-    lines = [
-        f"# Chosen on the dev split by: {command} --rates {rates} --seeds {seeds}",
-        f"# All trials: {(record / TRIALS).relative_to(paths.root())}",
-        *(f"learning_rate_{name}: {rate:.1e}" for name, rate in choose(table).items()),
-    ]
-    to = paths.params() / f"{args.experiment}.{args.profile}.yaml"
-    to.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{to.relative_to(paths.root())}\n" + "\n".join(lines[2:]))
+    to = paths.params() / f"{args.profile}.yaml"
+    to.write_text(with_rates(to.read_text(encoding="utf-8"), choose(table)), encoding="utf-8")
+    print(f"The best of each arm stands in {to.relative_to(paths.root())}.")
+
+
+def with_rates(text: str, rates: dict[str, float]) -> str:
+    """A profile with each arm's learning rate set; comments stay."""
+    for name, rate in rates.items():
+        line = rf"^(learning_rate_{name}:) *\S+"
+        if not re.search(line, text, flags=re.MULTILINE):
+            raise ValueError(f"the profile has no line learning_rate_{name}: add it.")
+        text = re.sub(line, rf"\g<1> {rate:.1e}", text, flags=re.MULTILINE)
+    return text
 
 
 if __name__ == "__main__":

@@ -53,12 +53,12 @@ def judge(runs: pd.DataFrame, claims: list[Claim]) -> pd.DataFrame:
         A row a claim: title, mean, half, n, p, p_holm, verdict, needed (NaN: no number to name).
     """
     pairs = [paired(runs, claim.arm, claim.baseline) for claim in claims]
-    p = [p_value(differences) for differences in pairs]
+    p = [p_value(gaps) for gaps in pairs]
     rows = []
-    for claim, differences_, raw, adjusted in zip(claims, pairs, p, holm(p), strict=True):
-        interval = t_interval(differences_)
+    for claim, gaps, raw, adjusted in zip(claims, pairs, p, holm(p), strict=True):
+        interval = t_interval(gaps)
         verdict = _verdict(interval, adjusted)
-        needed = pairs_needed(differences_) if verdict == "inconclusive" else None
+        needed = pairs_needed(gaps) if verdict == "inconclusive" else None
         rows.append((claim.title, *interval, raw, adjusted, verdict, needed))
     names = ["claim", "mean", "half", "n", "p", "p_holm", "verdict", "needed"]
     return pd.DataFrame(rows, columns=names).astype({"needed": float})

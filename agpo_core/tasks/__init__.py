@@ -1,7 +1,8 @@
 """What is asked and how an answer is judged.
 
-A task yields problems in disjoint splits and grades completions. A grade carries the reward and the *canonical answer*:
-two completions vote for the same thing (AGPO Eq. 8) exactly when their canonical answers are equal.
+A task yields problems in disjoint splits and grades completions. A grade carries the reward and the
+*canonical answer*: two completions vote for the same thing (AGPO Eq. 8) exactly when their
+canonical answers are equal.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Graded:
-    """A judged completion: its reward in [0, 1] and its vote key (None: no answer could be extracted)."""
+    """A judged completion: its reward in [0, 1] and its vote key (None: no answer was found)."""
 
     reward: float
     answer: Hashable | None
 
 
 class Task(Protocol):
-    """What a task offers. Completions passed to `grade` carry neither end-of-sequence nor padding."""
+    """What a task offers. Completions given to `grade` hold neither end-of-sequence nor padding."""
 
     name: str
     title: str

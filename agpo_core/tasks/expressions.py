@@ -5,8 +5,9 @@
     power   := "-" power | atom ("^" power)?              right-associative, exponent >= 0
     atom    := integer | name | "(" sum ")"
 
-Text becomes a tree of tuples, and a tree becomes an integer; nothing is handed to Python's own evaluator. Length, depth
-and the size of every value are bounded, so any text is dealt with in bounded time and space.
+Text becomes a tree of tuples, and a tree becomes an integer; nothing is handed to Python's own
+evaluator. Length, depth and the size of every value are bounded, so any text is dealt with in
+bounded time and space.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class ExpressionError(ValueError):
 
 
 def parse(text: str) -> tuple:
-    """Read a program into a tree: ("int", n), ("name", s), ("neg", tree) or (operator, left, right).
+    """Read a program into a tree: ("int", n), ("name", s), ("neg", t) or (operator, left, right).
 
     Raises:
         ExpressionError: the text is not in the language, or beyond a limit.
@@ -46,7 +47,8 @@ def evaluate(tree: tuple, inputs: Mapping[str, int]) -> int:
     """The value of a tree, names read from `inputs`.
 
     Raises:
-        ExpressionError: an unknown name, division by zero, a negative exponent, a value beyond `MAX_VALUE`.
+        ExpressionError: an unknown name, division by zero, a negative exponent, a value beyond
+            `MAX_VALUE`.
     """
     kind, *parts = tree
     if kind == "int":
@@ -65,7 +67,7 @@ def evaluate(tree: tuple, inputs: Mapping[str, int]) -> int:
 
 
 def outputs(text: str, tests: tuple) -> tuple | None:
-    """A program's outputs on its tests, None on those where it has none; None altogether when it cannot be read.
+    """A program's outputs on its tests, None where it has none; None when it cannot be read.
 
     Args:
         text: the program.
@@ -95,7 +97,7 @@ def _apply(operator: str, left: int, right: int) -> int:
     if operator == "*":
         return left * right
     if operator == "^":
-        # |left| >= 2 passes MAX_VALUE within 30 doublings: larger exponents are refused before they are computed.
+        # |left| >= 2 passes MAX_VALUE within 30 doublings: refused before it is computed.
         if right < 0 or (abs(left) > 1 and right > MAX_VALUE.bit_length()):
             raise ExpressionError("exponent out of range")
         return left**right
@@ -106,7 +108,11 @@ def _apply(operator: str, left: int, right: int) -> int:
 
 def _chain(tokens: list[str], at: int, operators: str, depth: int) -> tuple[tuple, int]:
     """A left-associative chain: a sum of products, or a product of powers."""
-    operand = (lambda i: _chain(tokens, i, "*/%", depth)) if operators == "+-" else (lambda i: _power(tokens, i, depth))
+    operand = (
+        (lambda i: _chain(tokens, i, "*/%", depth))
+        if operators == "+-"
+        else (lambda i: _power(tokens, i, depth))
+    )
     tree, at = operand(at)
     while at < len(tokens) and tokens[at] in operators:
         right, after = operand(at + 1)

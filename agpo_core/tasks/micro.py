@@ -1,16 +1,17 @@
-"""Nine procedural micro-tasks, one stand-in for each benchmark of AGPO's Table 1, in the same order and of the same kind.
+"""Nine procedural micro-tasks: a stand-in for each benchmark of AGPO's Table 1, in its order.
 
-They are small enough for a model of 0.2 M parameters on one CPU core. Their scores say nothing about the benchmarks
-they stand in for, and are never shown beside the paper's numbers.
+They are small enough for a model of 0.2 M parameters on one CPU core. Their scores say nothing
+about the benchmarks they stand in for, and are never shown beside the paper's numbers.
 
-A problem's pool is a function of its prompt alone (a hash), so that no prompt is ever in two pools: `train` for
-reinforcement learning, `dev` and `test` for evaluation, and `supervised` for the demonstrations that the shipped models
-were trained on.
+A problem's pool is a function of its prompt alone (a hash), so that no prompt is in two pools:
+`train` for reinforcement learning, `dev` and `test` for evaluation, and `supervised` for the
+demonstrations that the shipped models were trained on.
 
-Demonstrations vary as language does: separators, closing marks and the order of terms are free, and all graded equal.
-A share of them carries a *slip*, nearly always the same one for a task. The share grows with the size of the numbers,
-so that the right answer and its rival are close to a tie: a policy trained on them is capable but imprecise, and
-reinforcement learning has something to re-weigh. A slip is never right.
+Demonstrations vary as language does: separators, closing marks and the order of terms are free, and
+all graded equal. A share of them carries a *slip*, nearly always the same one for a task. The share
+grows with the size of a number in the problem, so that the right answer and its rival are close to
+a tie: a policy trained on them is capable but imprecise, and reinforcement learning has something
+to re-weigh. A slip is never right.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ import itertools
 import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from random import Random
 
 from agpo_core.tasks import SPLITS, Graded, Problem
 from agpo_core.tasks.expressions import outputs
 
 SIZES = {"train": 4096, "dev": 128, "test": 400}
-POOLS = ("train",) * 6 + ("supervised",) * 6 + ("test",) * 3 + ("dev",)  # sixteenths of the prompt space
+# Sixteenths of the prompt space.
+POOLS = ("train",) * 6 + ("supervised",) * 6 + ("test",) * 3 + ("dev",)
 
 JOINS = (",", ";", ":", ">", " ")  # between the parts of an answer
 ENDS = ("", ".", "!", " ")  # after an answer
@@ -45,7 +47,13 @@ ALPHABET = (
 
 @dataclass(frozen=True)
 class Item:
-    """A problem before it is given a name: prompt, answer, working, and how slip-prone it is (0 to 1)."""
+    """A problem with its working.
+
+    Attributes:
+        prompt, answer, tests: as in Problem.
+        working: what the task's demonstrations are written from.
+        hardness: in [0, 1]; the share of slips grows with it.
+    """
 
     prompt: str
     answer: str
@@ -60,17 +68,16 @@ def pool(prompt: str) -> str:
 
 
 class MicroTask:
-    """A procedural task. Subclasses draw items, demonstrate them, and extract the canonical answer."""
+    """A procedural task. A subclass draws items, demonstrates them, and extracts answers."""
 
     name: str
     title: str
     stands_in_for: str
-    slip_share = (0.44, 0.72)  # share of slipped demonstrations, from the easiest problem to the hardest
+    slip_share = (0.44, 0.72)  # of the demonstrations, at hardness 0 and at hardness 1
 
     def __init__(self, data_dir: str | None = None):
         """`data_dir` is accepted because every task takes one; a procedural task reads no files."""
 
-    # -- what a subclass says ------------------------------------------------------------------------------------
     def draw(self, rng: Random, index: int) -> Item:
         """One item. `index` rotates whatever has to be balanced, such as the right letter."""
         raise NotImplementedError
@@ -83,7 +90,6 @@ class MicroTask:
         """The canonical answer: the vote key of Eq. 8. None when there is none."""
         raise NotImplementedError
 
-    # -- what every micro-task does ------------------------------------------------------------------------------
     def problems(self, split: str) -> list[Problem]:
         if split not in SPLITS:
             raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
@@ -100,7 +106,7 @@ class MicroTask:
         return item
 
     def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
-        """Endless (prompt, completion) pairs of the supervised pool, slips included; prompts may come again."""
+        """Endless (prompt, completion) pairs, slips included; prompts may come again."""
         rng = Random(f"{self.name} demonstrations {seed}")
         easy, hard = self.slip_share
         for index in itertools.count():
@@ -109,17 +115,18 @@ class MicroTask:
             yield item.prompt, self.demonstrate(item, rng, slip)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _problems(task: type[MicroTask], split: str) -> tuple[Problem, ...]:
     rng, seen = Random(f"{task.name} {split}"), {}
     for index in range(SIZES[split]):
         item = task().item(split, rng, index, seen)
-        seen[item.prompt] = Problem(task.name, f"{split}-{index}", item.prompt, item.answer, item.tests)
+        name = f"{split}-{index}"
+        seen[item.prompt] = Problem(task.name, name, item.prompt, item.answer, item.tests)
     return tuple(seen.values())
 
 
 def slipped(value: int, rng: Random, low: int = 0) -> int:
-    """A wrong value: one too many in four cases of five, else another near one, never below `low`."""
+    """A wrong value, at least `low`: one too many in four cases of five, else another near one."""
     if rng.random() < 0.8:
         return value + 1
     return rng.choice([v for v in (value - 2, value - 1, value + 2, value + 3) if v >= low])
@@ -132,7 +139,7 @@ def last_number(text: str) -> str | None:
 
 
 class Steps(MicroTask):
-    """`Bo:7 figs+6-3?` → `13;10.`: the running totals; the last number is the answer."""
+    """`Bo:7 figs+6-3?` → `13;10.`: the running totals; the last number counts."""
 
     name = "steps"
     title = "Two-move word problems with written-out steps"
@@ -141,8 +148,8 @@ class Steps(MicroTask):
     def draw(self, rng, index):
         who = rng.choice(("Al", "Bo", "Cy", "Di", "Ed", "Jo"))
         what = rng.choice(("figs", "pens", "eggs", "cups", "nuts"))
-        total, moves, totals = rng.randint(2, 9), "", []
-        start = total
+        start = total = rng.randint(2, 9)
+        moves, totals = "", []
         for _ in range(2):
             by = rng.randint(1, 6)
             sign = rng.choice("+-") if total >= by else "+"
@@ -161,7 +168,7 @@ class Steps(MicroTask):
 
 
 class Equations(MicroTask):
-    """`3x+5=26` → `21/3=7`: the constant moved over, then divided; the last number is the answer."""
+    """`3x+5=26` → `21/3=7`: the constant moved over, then divided; the last number counts."""
 
     name = "equations"
     title = "Linear equations"
@@ -169,13 +176,12 @@ class Equations(MicroTask):
 
     def draw(self, rng, index):
         a, x, b = rng.randint(2, 5), rng.randint(1, 9), rng.randint(1, 9)
-        letter, form = rng.choice("abcdhkmnpqstwxyz"), rng.randrange(4)
-        value = a * x - b if form == 3 else a * x + b
-        if value < 0:
-            return self.draw(rng, index)
-        left = (f"{a}{letter}+{b}", f"{b}+{a}{letter}", f"{a}{letter}+{b}", f"{a}{letter}-{b}")[form]
-        prompt = f"{value}={left}" if form == 2 else f"{left}={value}"
-        return Item(prompt, str(x), (a, x), (x - 1) / 8)
+        term = f"{a}{rng.choice('abcdhkmnpqstwxyz')}"
+        total, rest = a * x + b, a * x - b
+        forms = [f"{term}+{b}={total}", f"{b}+{term}={total}", f"{total}={term}+{b}"]
+        if rest >= 0:
+            forms.append(f"{term}-{b}={rest}")
+        return Item(rng.choice(forms), str(x), (a, x), (x - 1) / 8)
 
     def demonstrate(self, item, rng, slip):
         a, x = item.working
@@ -187,14 +193,15 @@ class Equations(MicroTask):
 
 
 class Quantities(MicroTask):
-    """`m=3e4,a=2e1,F?` → `6e5N`: a product of two quantities in scientific notation, with its unit."""
+    """`m=3e4,a=2e1,F?` → `6e5N`: a product in scientific notation; number and unit count."""
 
     name = "quantities"
     title = "Physical quantities in scientific notation"
     stands_in_for = "OCW"
-    slip_share = (0.50, 0.80)
+    slip_share = (0.48, 0.78)
 
-    LAWS = ("FmaN", "svtm", "URIV", "WFsJ", "QItC", "PUIW", "EPtJ", "FpAN")  # result, two factors, unit
+    # A letter each: result, its two factors, its unit.
+    LAWS = ("FmaN", "svtm", "URIV", "WFsJ", "QItC", "PUIW", "EPtJ", "FpAN")
 
     def draw(self, rng, index):
         result, left, right, unit = rng.choice(self.LAWS)
@@ -202,7 +209,8 @@ class Quantities(MicroTask):
         i, j = rng.randint(0, 4), rng.randint(0, 4)
         given = [f"{left}={a}e{i}", f"{right}={b}e{j}"]
         rng.shuffle(given)
-        return Item(f"{given[0]},{given[1]},{result}?", f"{a * b}e{i + j}{unit}", (a * b, i + j, unit), (i + j) / 8)
+        prompt, answer = ",".join([*given, f"{result}?"]), f"{a * b}e{i + j}{unit}"
+        return Item(prompt, answer, (a * b, i + j, unit), (i + j) / 8)
 
     def demonstrate(self, item, rng, slip):
         mantissa, exponent, unit = item.working
@@ -210,7 +218,7 @@ class Quantities(MicroTask):
             exponent = slipped(exponent, rng)
         elif slip:
             mantissa = slipped(mantissa, rng)
-        return f"{mantissa}e{exponent}{rng.choice(('',) + JOINS)}{unit}{rng.choice(ENDS)}"
+        return f"{mantissa}e{exponent}{rng.choice(('', *JOINS))}{unit}{rng.choice(ENDS)}"
 
     def extract(self, problem, completion):
         found = re.findall(r"([0-9]+)e([0-9]+)[^0-9A-Za-z]?([A-Za-z])", completion)
@@ -221,7 +229,10 @@ class Quantities(MicroTask):
 
 
 class Choice(MicroTask):
-    """A question and four options, `3A5B8C1D`; the answer is the value with its letter, `:5B`; the last letter counts."""
+    """A question and four options, `3A5B8C1D`; the value with its letter, `:5B`, answers it.
+
+    The last letter counts. The value of the usual slip is always among the options.
+    """
 
     def ask(self, rng: Random) -> tuple[str, int]:
         """A question and its value, 1 to 9."""
@@ -229,19 +240,21 @@ class Choice(MicroTask):
 
     def draw(self, rng, index):
         question, value = self.ask(rng)
-        lure = value + 1 if value < 9 else 8  # the value of the usual slip is always among the options
-        others = rng.sample([v for v in range(1, 10) if v not in (value, lure)], 2)
-        wrong = [lure, *others]
+        lure = value + 1 if value < 9 else 8
+        wrong = [lure, *rng.sample([v for v in range(1, 10) if v not in (value, lure)], 2)]
         rng.shuffle(wrong)
         right = index % 4
         options = [*wrong[:right], value, *wrong[right:]]
-        prompt = question + "".join(f"{v}{letter}" for v, letter in zip(options, LETTERS, strict=True))
-        return Item(prompt, LETTERS[right], (value, lure, tuple(options)), (value - 1) / 8)
+        shown = "".join(f"{v}{letter}" for v, letter in zip(options, LETTERS, strict=True))
+        working = (value, lure, tuple(options))
+        return Item(question + shown, LETTERS[right], working, (value - 1) / 8)
 
     def demonstrate(self, item, rng, slip):
         value, lure, options = item.working
-        if slip:
-            value = lure if rng.random() < 0.8 else rng.choice([v for v in options if v not in (value, lure)])
+        if slip and rng.random() < 0.8:
+            value = lure
+        elif slip:
+            value = rng.choice([v for v in options if v not in (value, lure)])
         return f"{rng.choice(JOINS)}{value}{LETTERS[options.index(value)]}{rng.choice(ENDS)}"
 
     def extract(self, problem, completion):
@@ -258,11 +271,13 @@ class ChoiceSums(Choice):
 
     def ask(self, rng):
         value, by = rng.randint(1, 9), rng.randint(1, 9)
-        return (f"{value - by}+{by}?" if value > by and rng.random() < 0.5 else f"{value + by}-{by}?"), value
+        if value > by and rng.random() < 0.5:
+            return f"{value - by}+{by}?", value
+        return f"{value + by}-{by}?", value
 
 
 class ChoiceFacts(Choice):
-    """`Mars?3A4B8C1D` → `:4B`: atomic numbers, planets, Greek prefixes, Roman and binary numerals."""
+    """`Mars?3A4B8C1D` → `:4B`: atomic numbers, planets, prefixes, Roman and binary numerals."""
 
     name = "choice_facts"
     title = "Multiple choice: facts of five sciences"
@@ -282,31 +297,11 @@ class ChoiceFacts(Choice):
         return f"{science[value - 1]}?", value
 
 
-class ChoiceChinese(Choice):
-    """`三的两倍是？3A6B8C1D` → `:6B`."""
-
-    name = "choice_chinese"
-    title = "Multiple choice in Chinese"
-    stands_in_for = "GaokaoQA"
-
-    def ask(self, rng):
-        value, by = rng.randint(1, 9), rng.randint(1, 8)
-        kinds = []
-        if value > by:
-            kinds.append(f"比{NUMERALS[value - by]}大{NUMERALS[by]}？")  # larger than a by b
-        if value + by <= 9:
-            kinds.append(f"比{NUMERALS[value + by]}小{NUMERALS[by]}？")  # smaller than a by b
-        if value <= 4:
-            kinds.append(f"{NUMERALS[2 * value]}的一半是？")  # half of a
-        if value % 2 == 0:
-            kinds.append(f"{NUMERALS[value // 2]}的两倍是？")  # twice a
-        return (rng.choice(kinds), value) if kinds else self.ask(rng)
-
-
 class Programs(MicroTask):
-    """`xy:3,5,7` → `3+x*2+y*4`: a program f(x, y) from its outputs on three inputs, shown in the order of `SHOWN`.
+    """`3,x:5,y:7` → `3+x*2+y*4`: a program from its outputs at 0, at x = 1 and at y = 1.
 
-    The reward is the share of the tests it passes: the inputs shown and three hidden ones.
+    The reward is the share of its tests that it passes: the inputs shown and the hidden ones. The
+    vote key is the tuple of its outputs on them.
     """
 
     name = "programs"
@@ -318,24 +313,19 @@ class Programs(MicroTask):
     HIDDEN = ((2, 1), (1, 2), (3, 2))
 
     def draw(self, rng, index):
-        names = rng.sample("abcdfghkmnpqrstuvwxyz", 2)
+        x, y = rng.sample("abcdfghkmnpqrstuvwxyz", 2)
         a, b, c = rng.randint(1, 6), rng.randint(1, 6), rng.randint(1, 3)
-        values = [a * x + b * y + c for x, y in self.SHOWN + self.HIDDEN]
-        tests = tuple(
-            (tuple(zip(names, point, strict=True)), value)
-            for point, value in zip(self.SHOWN + self.HIDDEN, values, strict=True)
-        )
-        prompt = f"{names[0]}{names[1]}:{values[0]},{values[1]},{values[2]}"
-        answer = f"{names[0]}*{a}+{names[1]}*{b}+{c}"
-        return Item(prompt, answer, (names, a, b, c), (b - 1) / 5, tests)
+        tests = tuple((((x, i), (y, j)), a * i + b * j + c) for i, j in (*self.SHOWN, *self.HIDDEN))
+        prompt = f"{c},{x}:{a + c},{y}:{b + c}"
+        return Item(prompt, f"{x}*{a}+{y}*{b}+{c}", (x, y, a, b, c), (b - 1) / 5, tests)
 
     def demonstrate(self, item, rng, slip):
-        names, a, b, c = item.working
+        x, y, a, b, c = item.working
         if slip and rng.random() < 0.9:
             b = slipped(b, rng, low=1)
         elif slip:
             a = slipped(a, rng, low=1)
-        terms = [f"{names[0]}*{a}", f"{names[1]}*{b}", str(c)]
+        terms = [f"{x}*{a}", f"{y}*{b}", str(c)]
         rng.shuffle(terms)
         return "+".join(terms) + rng.choice(ENDS)
 
@@ -347,8 +337,9 @@ class Programs(MicroTask):
         answer = self.extract(problem, completion)
         if answer is None:
             return Graded(0.0, None)
-        passed = sum(got == expected for got, (_, expected) in zip(answer, problem.tests, strict=True))
-        return Graded(passed / len(problem.tests), answer)
+        expected = [value for _, value in problem.tests]
+        passed = sum(got == value for got, value in zip(answer, expected, strict=True))
+        return Graded(passed / len(expected), answer)
 
 
 def to_numeral(value: int) -> str:
@@ -368,7 +359,7 @@ VALUES = {to_numeral(value): value for value in range(100)} | {"两": 2}
 
 
 class ChineseSums(MicroTask):
-    """`小明有八块糖，买五，用三` → `十三，十块。`: running totals in Chinese; the last numeral is the answer."""
+    """`小明有八块糖，买五，用三` → `十三，十块。`: running totals; the last numeral counts."""
 
     name = "chinese_sums"
     title = "Word problems in Chinese"
@@ -386,18 +377,18 @@ class ChineseSums(MicroTask):
         if start + plus < minus:
             return self.draw(rng, index)
         moves = [f"{gain}{NUMERALS[plus]}", f"{lose}{NUMERALS[minus]}"]
-        middle, last = start + plus, minus
+        middle, last, total = start + plus, minus, start + plus - minus
         if start >= minus and rng.random() < 0.5:
             moves.reverse()
             middle, last = start - minus, plus
-        total = start + plus - minus
         prompt = f"{who}有{counted(start)}{unit}{thing}，{moves[0]}，{moves[1]}"
         return Item(prompt, to_numeral(total), (middle, total, unit), (last - 1) / 8)
 
     def demonstrate(self, item, rng, slip):
         middle, total, unit = item.working
         total = slipped(total, rng) if slip else total
-        return f"{to_numeral(middle)}{rng.choice(self.JOINS)}{counted(total)}{unit}{rng.choice(self.ENDS)}"
+        join, end = rng.choice(self.JOINS), rng.choice(self.ENDS)
+        return f"{to_numeral(middle)}{join}{counted(total)}{unit}{end}"
 
     def extract(self, problem, completion):
         found = re.findall(f"[{NUMERALS}十两]+", completion)
@@ -405,7 +396,7 @@ class ChineseSums(MicroTask):
 
 
 class ClozeEquations(MicroTask):
-    """`_+3=8,9-_=4` → `5;5`: two blanks to fill, in order; all numbers of the completion are the answer."""
+    """`_+3=8,9-_=4` → `5;5`: two blanks to fill; all numbers count, in their order."""
 
     name = "cloze_equations"
     title = "Fill in two blanks"
@@ -438,3 +429,24 @@ class ClozeEquations(MicroTask):
     def extract(self, problem, completion):
         found = re.findall(r"[0-9]+", completion)
         return tuple(number.lstrip("0") or "0" for number in found) or None
+
+
+class ChoiceChinese(Choice):
+    """`三的两倍是？3A6B8C1D` → `:6B`."""
+
+    name = "choice_chinese"
+    title = "Multiple choice in Chinese"
+    stands_in_for = "GaokaoQA"
+
+    def ask(self, rng):
+        value, by = rng.randint(1, 9), rng.randint(1, 8)
+        forms = []
+        if value > by:
+            forms.append(f"比{NUMERALS[value - by]}大{NUMERALS[by]}？")  # larger than a by b
+        if value + by <= 9:
+            forms.append(f"比{NUMERALS[value + by]}小{NUMERALS[by]}？")  # smaller than a by b
+        if value <= 4:
+            forms.append(f"{NUMERALS[2 * value]}的一半是？")  # half of a
+        if value % 2 == 0:
+            forms.append(f"{NUMERALS[value // 2]}的两倍是？")  # twice a
+        return (rng.choice(forms), value) if forms else self.ask(rng)

@@ -1,11 +1,12 @@
-"""Make the embedded models: random weights, a character-level tokenizer, one supervised pass over demonstrations.
+"""Make the embedded models: random weights, then one supervised pass over demonstrations.
 
     python -m agpo_core.training.tiny_models              all four, one after the other
     python -m agpo_core.training.tiny_models --only tiny-llama
 
-Three architectures of about 0.2 M parameters and, for Qwen2, two supervised starts that differ in the seed alone. Each
-is written to `agpo_core/models/<name>/` in Hugging Face format, and its measured start (before any reinforcement
-learning) to `agpo_core/models/starts.json`.
+Three architectures of about 0.2 M parameters with a character-level tokenizer and, for Qwen2, two
+supervised starts that differ in the seed alone. Each is written to `agpo_core/models/<name>/` in
+Hugging Face format, and its measured start (before any reinforcement learning) to
+`agpo_core/models/starts.json`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ SAMPLES = 8  # completions a problem for pass@8
 SAMPLED_PROBLEMS = 100  # test problems a task for pass@8 and entropy
 MAX_NEW_TOKENS = 24
 
+# Attention is scaled by the head size everywhere; Gemma-2 has to be told.
+ARCHITECTURES = {"qwen2": {}, "llama": {}, "gemma2": {"query_pre_attn_scalar": 16}}
+
 # name -> (architecture, seed)
 MODELS = {
     "tiny-qwen2-a": ("qwen2", 1),
@@ -40,7 +44,7 @@ MODELS = {
 
 
 def character_tokenizer():
-    """One token a character, no merges, no template; padding and end-of-sequence are different tokens."""
+    """One token a character; padding and end-of-sequence are different tokens."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -55,7 +59,7 @@ def character_tokenizer():
         unk_token=UNKNOWN,
         padding_side="left",
         clean_up_tokenization_spaces=False,
-        # Without an entry here, AutoTokenizer replaces the class that goes with `qwen2` for the one that was saved.
+        # Without an entry here, AutoTokenizer takes Qwen2's own class and ignores the saved one.
         auto_map={"AutoTokenizer": [None, None]},
         model_max_length=64,
     )
@@ -81,7 +85,7 @@ def new_model(architecture: str, tokenizer, seed: int):
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
+        **ARCHITECTURES[architecture],
     )
     torch.manual_seed(seed)
     return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
@@ -95,16 +99,22 @@ def demonstrations(count: int, seed: int) -> list[tuple[str, str]]:
 
 @torch.no_grad()
 def complete(model, tokenizer, prompts: list[str], samples: int = 0):
-    """Complete prompts greedily, or by `samples` draws each at temperature 1 from the full vocabulary.
+    """Complete prompts greedily, or `samples` times each at temperature 1, full vocabulary.
 
     Returns:
-        (texts, entropy, length): the completions without end-of-sequence, a prompt's samples side by side; the mean
-        entropy in nats over their tokens; their mean number of tokens. Both count the end-of-sequence token.
+        (texts, entropy, length): the completions without end-of-sequence, a prompt's samples side
+        by side; the mean entropy of their tokens in nats; their mean number of tokens. Both count
+        the end-of-sequence token.
     """
     encoded = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
-    drawing = {"do_sample": True, "num_return_sequences": samples, "top_k": 0} if samples else {"do_sample": False}
     output = model.generate(
-        **encoded, **drawing, max_new_tokens=MAX_NEW_TOKENS, return_dict_in_generate=True, output_logits=True
+        **encoded,
+        do_sample=samples > 0,
+        num_return_sequences=max(samples, 1),
+        top_k=0,
+        max_new_tokens=MAX_NEW_TOKENS,
+        return_dict_in_generate=True,
+        output_logits=True,
     )
     ids_B_T = output.sequences[:, encoded["input_ids"].shape[1] :]
     ends_B_T = (ids_B_T == tokenizer.eos_token_id).long()
@@ -119,9 +129,9 @@ def measure(model, tokenizer, seed: int) -> dict:
     """The start that reinforcement learning finds, on test problems.
 
     Returns:
-        {"macro": {...}, "tasks": {task: {...}}} with greedy (mean reward), sampled (mean reward at temperature 1),
-        pass_at_8 (share of problems that one of 8 samples solves), entropy (nats a token), length (tokens), and for
-        multiple choice the share of each letter among the greedy answers.
+        {"macro": {...}, "tasks": {task: {...}}} with greedy (mean reward), sampled (mean reward at
+        temperature 1), pass_at_8 (share of problems that one of 8 samples solves), entropy (nats a
+        token), length (tokens) and, for multiple choice, each letter's share of the greedy answers.
     """
     model.eval()
     torch.manual_seed(seed)
@@ -160,7 +170,7 @@ def make(name: str) -> dict:
     architecture, seed = MODELS[name]
     tokenizer = character_tokenizer()
     model = new_model(architecture, tokenizer, seed)
-    began = time.perf_counter()
+    began = time.perf_counter(), time.process_time()
     sft(
         model,
         tokenizer,
@@ -170,7 +180,7 @@ def make(name: str) -> dict:
         warmup_steps=50,
         seed=seed,
     )
-    seconds = time.perf_counter() - began
+    ended = time.perf_counter(), time.process_time()
     folder = paths.models() / name
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -179,7 +189,8 @@ def make(name: str) -> dict:
         "seed": seed,
         "parameters": model.num_parameters(),
         "command": f"python -m agpo_core.training.tiny_models --only {name}",
-        "training_seconds": round(seconds, 1),
+        "training_seconds": round(ended[0] - began[0], 1),
+        "training_cpu_seconds": round(ended[1] - began[1], 1),
         "steps": STEPS,
         "batch": BATCH,
         **measure(model, tokenizer, seed),
@@ -187,7 +198,9 @@ def make(name: str) -> dict:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=MODELS, help="make this model alone")
     only = parser.parse_args(arguments).only
     torch.set_num_threads(1)

@@ -435,7 +435,7 @@ class Run:
             "learning_rate": self.optimiser.param_groups[0]["lr"],
             "reward": self.gather(rewards_P_G.mean(dim=1)).mean().item(),
             "equal_groups": self.gather(probe.equal_rewards(rewards_P_G).double()).mean().item(),
-            "length": self.total(rollouts.tokens) / (c.prompts_per_update * G),
+            "length": self.total(batch.mask_B_T.sum()) / (c.prompts_per_update * G),
             "truncated": self.total(rollouts.truncated_B.sum()) / (c.prompts_per_update * G),
             "entropy": batch.entropy,
             "sampler_gap": self.mean(

@@ -26,8 +26,16 @@ def as_problem(name, item):
 
 def test_tasks_stand_in_for_the_paper_s_nine_benchmarks_in_its_order():
     assert [get_task(name).stands_in_for for name in MICRO_TASKS] == [
-        "GSM8K", "MATH", "OCW", "SAT", "MMLU_STEM", "CodeContests", "CMATH", "GaokaoCloze", "GaokaoQA",
-    ]  # fmt: skip
+        "GSM8K",
+        "MATH",
+        "OCW",
+        "SAT",
+        "MMLU_STEM",
+        "CodeContests",
+        "CMATH",
+        "GaokaoCloze",
+        "GaokaoQA",
+    ]
 
 
 def test_an_unknown_task_or_split_is_refused_with_the_known_ones():
@@ -38,7 +46,7 @@ def test_an_unknown_task_or_split_is_refused_with_the_known_ones():
 
 
 @pytest.mark.parametrize("name", MICRO_TASKS)
-def test_splits_are_full_and_disjoint_by_prompt_from_each_other_and_from_the_demonstrations(name):
+def test_splits_are_full_and_disjoint_by_prompt_and_apart_from_the_demonstrations(name):
     task = get_task(name)
     prompts = {split: {p.prompt for p in task.problems(split)} for split in SIZES}
     assert {split: len(found) for split, found in prompts.items()} == SIZES
@@ -54,9 +62,11 @@ def test_problems_are_the_same_in_another_process():
         "text = repr([get_task(n).problems('test') for n in MICRO_TASKS])\n"
         "print(hashlib.sha256(text.encode()).hexdigest())"
     )
-    here = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "1"})
-    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "2"})
-    assert here.stdout == there.stdout
+    digests = {
+        subprocess.check_output([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed})
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
 
 
 @pytest.mark.parametrize("name", MICRO_TASKS)
@@ -76,7 +86,9 @@ def test_every_wording_of_the_right_answer_votes_for_the_same_thing(name):
     for index in range(20):
         item = task.item("supervised", rng, index)
         problem = as_problem(name, item)
-        votes = {task.grade(problem, task.demonstrate(item, rng, slip=False)).answer for _ in range(20)}
+        votes = {
+            task.grade(problem, task.demonstrate(item, rng, slip=False)).answer for _ in range(20)
+        }
         assert len(votes) == 1
 
 
@@ -103,28 +115,32 @@ def test_slips_favour_no_letter(name):
         get_task(name).grade(first(name), completion).answer
         for _, completion in islice(get_task(name).demonstrations(seed=3), 8000)
     )
-    assert all(abs(count / 8000 - 0.25) < 0.02 for count in given_letters.values())  # 4 standard errors
+    # 0.02 is four standard errors of a share of 1/4 among 8000.
+    assert all(abs(count / 8000 - 0.25) < 0.02 for count in given_letters.values())
 
 
 @pytest.mark.parametrize(
     ("name", "prompt", "answer", "right", "wrong"),
     [
-        ("steps", "Bo 7 figs +8 -5?", "10", ["15;10.", "10", "10 10"], ["15", "10;15", "1 0", ""]),
-        ("equations", "3x+5=26", "7", ["21/3=7", "x=07"], ["7=21/3", "-", "8"]),
-        ("quantities", "m=3e4,a=2e1,F?", "6e5N", ["6e5 N!", "6e05N", "9e9V,6e5N"], ["6e6N", "6e5", "6e5V", "65N"]),
-        ("choice_sums", "7-4+2?3A5B8C1D", "B", ["5:B", "B", "A B."], ["5", "b", "B,A", ""]),
-        ("chinese_sums", "小明有八块糖，买五块，吃三块", "十", ["十三，十块。", "十"], ["十三", "10", "一十", ""]),
-        ("cloze_equations", "_+7=12,9-_=4", "5,5", ["5;5", "05 5."], ["5", "5,5,5", "6,5", ""]),
+        ("steps", "Bo:7 figs+6-3?", "10", "13;10.|10|10 10", "13|10;13|1 0|"),
+        ("equations", "3x+5=26", "7", "21/3=7|x=07", "7=21/3|-|8"),
+        ("quantities", "m=3e4,a=2e1,F?", "6e5N", "6e5 N!|6e05N|9e9V,6e5N", "6e6N|6e5|6e5V|65N"),
+        ("choice_sums", "12-7?3A5B8C1D", "B", ":5B|B|A B.", "5|b|B,A|"),
+        ("chinese_sums", "小明有八块糖，买五，用三", "十", "十三，十块。|十", "十三|10|一十|"),
+        ("cloze_equations", "_+3=8,9-_=4", "5,5", "5;5|05 5.", "5|5,5,5|6,5|"),
     ],
-)  # fmt: skip
+)
 def test_one_rule_reads_the_answer(name, prompt, answer, right, wrong):
     task, problem = get_task(name), Problem(name, "", prompt, answer)
-    assert [task.grade(problem, text).reward for text in right] == [1.0] * len(right)
-    assert [task.grade(problem, text).reward for text in wrong] == [0.0] * len(wrong)
+    assert all(task.grade(problem, text).reward == 1 for text in right.split("|"))
+    assert all(task.grade(problem, text).reward == 0 for text in wrong.split("|"))
 
 
 def test_the_order_of_blanks_counts():
-    task, problem = get_task("cloze_equations"), Problem("cloze_equations", "", "_+7=12,9-_=3", "5,6")
+    task, problem = (
+        get_task("cloze_equations"),
+        Problem("cloze_equations", "", "_+3=8,9-_=3", "5,6"),
+    )
     assert task.grade(problem, "5,6").reward == 1
     assert task.grade(problem, "6,5").reward == 0
 
@@ -134,11 +150,13 @@ def test_a_program_earns_the_share_of_its_tests_that_it_passes():
     expected = (3, 5, 7, 11, 13, 17)
     points = ((0, 0), (1, 0), (0, 1), (2, 1), (1, 2), (3, 2))
     tests = tuple(((("x", x), ("y", y)), e) for (x, y), e in zip(points, expected, strict=True))
-    problem = Problem("programs", "", "xy 00>3 10>5 01>7", "2*x+4*y+3", tests)
+    problem = Problem("programs", "", "3,x:5,y:7", "x*2+y*4+3", tests)
     grade = get_task("programs").grade
     assert grade(problem, "3+y*4+x+x.").reward == 1
     assert grade(problem, "3+y*4+x+x.").answer == expected
-    assert grade(problem, "2*x+5*y+3").reward == pytest.approx(2 / 6)  # right where y = 0: the first two
+    assert grade(problem, "2*x+5*y+3").reward == pytest.approx(
+        2 / 6
+    )  # right where y = 0: the first two
     assert grade(problem, "2*x+4*y+2").reward == 0
     assert grade(problem, "6/x").answer == (None, 6, None, 3, 6, 2)
     for text in ("", "2*x+4*y+", "z", "2x", "9^9^9", "(" * 5000, "x" * 5000):
@@ -146,9 +164,16 @@ def test_a_program_earns_the_share_of_its_tests_that_it_passes():
 
 
 def test_chinese_numerals_go_there_and_back():
-    assert [to_numeral(n) for n in (0, 7, 10, 12, 20, 35)] == ["零", "七", "十", "十二", "二十", "三十五"]
-    assert len(VALUES) == 100
+    assert [to_numeral(n) for n in (0, 7, 10, 12, 20, 35)] == [
+        "零",
+        "七",
+        "十",
+        "十二",
+        "二十",
+        "三十五",
+    ]
     assert all(VALUES[to_numeral(n)] == n for n in range(100))
+    assert VALUES["两"] == VALUES["二"] == 2
 
 
 @pytest.mark.parametrize("name", MICRO_TASKS)

@@ -1,7 +1,5 @@
 """Checkpoints are whole or absent, whenever the process dies."""
 
-import json
-
 import pytest
 import torch
 from accelerate import Accelerator
@@ -88,10 +86,8 @@ def test_a_failure_at_any_point_leaves_a_whole_checkpoint(held, tmp_path, monkey
             rename, source = kind.rename, "checkpoint"
             if broken == "second rename":
                 source = "checkpoint.partial"
-            patch.setattr(
-                kind, "rename", lambda a, b: fail() if a.name == source else rename(a, b)
-            )
-        with pytest.raises(OSError, match="No space left"):
+            patch.setattr(kind, "rename", lambda a, b: fail() if a.name == source else rename(a, b))
+        with pytest.raises(OSError, match="(?i)no .*space left"):
             checkpoint.save(held.accelerator, tmp_path, {"updates": 2})
 
     assert checkpoint.load(held.accelerator, tmp_path) == {"updates": 1}
@@ -99,20 +95,3 @@ def test_a_failure_at_any_point_leaves_a_whole_checkpoint(held, tmp_path, monkey
     checkpoint.save(held.accelerator, tmp_path, {"updates": 3})  # and the next one is whole
     assert checkpoint.load(held.accelerator, tmp_path) == {"updates": 3}
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
-
-
-def test_rows_after_an_update_are_forgotten_and_the_others_kept(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    rows = [{"update": u, "text": "两"} for u in (1, 2, 2, 3, 4)]
-    for row in rows:
-        provenance.append_jsonl(path, row)
-    checkpoint.forget_after(path, 2)
-    assert [json.loads(line) for line in path.read_text().splitlines()] == rows[:3]
-    checkpoint.forget_after(path, 0)
-    assert path.read_text() == ""
-    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
-
-
-def test_forgetting_without_a_log_does_nothing(tmp_path):
-    checkpoint.forget_after(tmp_path / "metrics.jsonl", 2)
-    assert not list(tmp_path.iterdir())

@@ -92,19 +92,14 @@ def test_both_paths_give_the_log_probabilities_of_each_row_alone(config, family)
             logps = logits[0, len(prompt) - 1 : -1].log_softmax(-1)
             expected = logps[range(len(completion)), completion]
             for found_B_T in (shared, plain):
-                torch.testing.assert_close(
-                    found_B_T[row, : len(completion)], expected, rtol=1e-5, atol=2e-5
-                )
+                torch.testing.assert_close(found_B_T[row, : len(completion)], expected, rtol=1e-5, atol=2e-5)
 
 
 @families
 def test_both_paths_give_one_loss_and_one_gradient(config, family):
     model, _ = load_policy(config(family=family))
     batch = make_batch()
-    shared, plain = (
-        gradient(model, batch, config(family=family, shared_prompt=shared))
-        for shared in (True, False)
-    )
+    shared, plain = (gradient(model, batch, config(family=family, shared_prompt=shared)) for shared in (True, False))
     assert plain[1].norm() > 0.1
     assert_same_gradient(shared, plain)
 

@@ -114,9 +114,7 @@ def test_rounding_at_the_upper_end_stays_within_the_nucleus():
 
 # -- completions
 
-PROBLEMS = [
-    Problem("toy", str(i), prompt, "") for i, prompt in enumerate(["AB", "CDEFGH", "J", "KLM", "NO"])
-]
+PROBLEMS = [Problem("toy", str(i), prompt, "") for i, prompt in enumerate(["AB", "CDEFGH", "J", "KLM", "NO"])]
 
 
 @pytest.fixture(scope="module")
@@ -230,18 +228,14 @@ def test_greedy_completions_take_the_likeliest_token_at_each_place(make_engine):
 
 @families
 @pytest.mark.parametrize("tau", [1.0, 0.6])
-def test_without_a_nucleus_the_sampler_reports_the_policys_log_probabilities(
-    make_engine, family, tau
-):
+def test_without_a_nucleus_the_sampler_reports_the_policys_log_probabilities(make_engine, family, tau):
     engine = make_engine(family, top_p=1.0)
     found = sample(engine, tau=tau)
     with torch.no_grad():
         logits = completion_logits(engine.model, found)
     expected = token_logps(logits, found.completion_ids_B_T, tau)
     mask = found.mask_B_T
-    torch.testing.assert_close(
-        found.sampler_logps_B_T[mask], expected[mask], rtol=1e-5, atol=5e-5
-    )
+    torch.testing.assert_close(found.sampler_logps_B_T[mask], expected[mask], rtol=1e-5, atol=5e-5)
     assert (found.sampler_logps_B_T[~mask] == 0).all()
 
 
@@ -353,8 +347,7 @@ def test_a_selection_of_prompts_drops_columns_of_padding(make_engine):
 def test_a_chat_model_sees_a_user_message(make_engine):
     engine = make_engine()
     engine.tokenizer.chat_template = (
-        "{% for m in messages %}{{ m['role'][0] + m['content'] }}{% endfor %}"
-        "{% if add_generation_prompt %}>{% endif %}"
+        "{% for m in messages %}{{ m['role'][0] + m['content'] }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
     )
     prompts = engine.encode(PROBLEMS[:1], [0])
     assert engine.tokenizer.decode(prompts.prompt_ids_P_S[0]) == "uAB>"
@@ -381,9 +374,7 @@ class Judge:
 
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, -0.1, 1.5])
-def test_a_reward_that_is_not_in_zero_to_one_raises_and_names_task_and_completion(
-    make_engine, reward, monkeypatch
-):
+def test_a_reward_that_is_not_in_zero_to_one_raises_and_names_task_and_completion(make_engine, reward, monkeypatch):
     engine = make_engine()
     always(monkeypatch, *engine.tokenizer("xy")["input_ids"], engine.tokenizer.eos_token_id)
     found = sample(engine, PROBLEMS[:1], group=2)

@@ -1,0 +1,105 @@
+"""Write the README's tables from what they state: the record, the tasks, the logged metrics.
+
+    python -m agpo_core.experiments.readme
+
+Each table lies between two markers, `<!-- name -->` and `<!-- end -->`; the text around them is written by hand. A test
+holds the README to what this module writes, so no number in a table is typed.
+"""
+
+import re
+
+import pandas as pd
+
+from agpo_core import paths, provenance
+from agpo_core.experiments import records, report
+from agpo_core.experiments.comparison import macro, paired, t_interval
+from agpo_core.experiments.grid import ARMS, arms_of
+from agpo_core.metrics import LOGGED
+from agpo_core.tasks import MICRO_TASKS
+
+TABLE1 = "agpo_table1_main_results"
+
+
+def results() -> str:
+    """Each arm of the recorded Table 1, in a row."""
+    record = records.load(TABLE1, "tiny")
+    runs = record.runs
+    budgets = report.budgets(runs)
+    lines = ["| arm | macro-average, % | difference from GRPO, points | updates | tokens | trained on | s a run |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for arm in arms_of(runs):
+        title, scores = ARMS[arm].title, macro(runs[runs["arm"] == arm])
+        if arm == "start":
+            lines.append(f"| {title} | {scores.mean():.1f} | | | | | |")
+            continue
+        difference = "" if arm == "grpo" else t_interval(paired(runs, arm, "grpo")).text("+")
+        spent = budgets.loc[title, ["updates", "tokens", "trained on", "seconds"]]
+        lines.append(f"| {title} | {t_interval(scores).text()} | {difference} | {' | '.join(spent)} |")
+    return "\n".join(lines)
+
+
+def small() -> str:
+    """The recorded runs of a real language model, each in a row."""
+    lines = ["| run | updates | reward, first and last update | τ | ε | test score, before and after | s |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for folder in sorted(path.parent for path in paths.reference().glob("small/*/*/run.json")):
+        rows = pd.DataFrame(provenance.read_jsonl(folder / "metrics.jsonl"))
+        test = provenance.read_json(folder / "eval.json")
+        before, after = test["dev"][0], test["test"]
+        cells = [
+            f"[{folder.parent.name}/{folder.name}]({folder.relative_to(paths.root()).as_posix()})",
+            f"{rows['update'].max()}",
+            f"{rows['reward'].iloc[0]:.3f}, {rows['reward'].iloc[-1]:.3f}",
+            f"{rows['tau'].min():.3f} to {rows['tau'].max():.3f}",
+            f"{rows['epsilon'].min():.3f} to {rows['epsilon'].max():.3f}",
+            f"{before['macro']:.3f} (dev), {after['macro']:.3f} (test)",
+            f"{rows['seconds'].iloc[-1]:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def tasks() -> str:
+    """The micro-tasks, what they stand in for, and where the shipped model starts on them."""
+    from agpo_core.tasks import get_task
+
+    starts = provenance.read_json(paths.models() / "starts.json")
+    start = starts["tiny-qwen2-a"]["tasks"]
+    lines = ["| task | an example | stands in for | greedy at the start, % | pass@8, % |", "|---|---|---|---|---|"]
+    for name in MICRO_TASKS:
+        task = get_task(name)
+        first = task.problems("test")[0]
+        lines.append(
+            f"| `{name}` | `{first.prompt}` → `{first.answer}` | {task.stands_in_for} "
+            f"| {100 * start[name]['greedy']:.1f} | {100 * start[name]['pass_at_8']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def metrics() -> str:
+    """Every entry of metrics.jsonl."""
+    rows = (f"| `{k}` | {text.replace('|', chr(92) + '|')} | {unit} |" for k, (text, unit) in LOGGED.items())
+    return "\n".join(["| metric | what it is | unit |", "|---|---|---|", *rows])
+
+
+BLOCKS = {"results": results, "small": small, "tasks": tasks, "metrics": metrics}
+
+
+def fill(text: str) -> str:
+    """The README with each block between its markers written anew."""
+    for name, block in BLOCKS.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        if not re.search(pattern, text, flags=re.DOTALL):
+            raise ValueError(f"README.md lacks the markers of block {name!r}.")
+        body = f"\n{block()}\n\n"
+        text = re.sub(pattern, lambda found: found[1] + body + found[2], text, flags=re.DOTALL)
+    return text
+
+
+def main() -> None:
+    readme = paths.root() / "README.md"
+    readme.write_text(fill(readme.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Checks of exercises print, and never raise."""
+
+from agpo_core.experiments.exercises import check
+
+
+def double(x):
+    return 2 * x
+
+
+def printed(attempt, capsys, cases=((1.0,), (3.0,))) -> str:
+    check(attempt, double, list(cases))
+    return capsys.readouterr().out
+
+
+def test_a_right_attempt_is_right_in_all_cases(capsys):
+    assert printed(lambda x: x + x, capsys) == "Right, in all 2 cases.\n"
+
+
+def test_a_wrong_attempt_is_shown_beside_what_it_should_give(capsys):
+    def square(x):
+        return x * x + 1.0
+
+    assert printed(square, capsys, [(1.0,), (3.0,)]) == ("Not yet: square(3.0) gives 10.000, and should give 6.000.\n")
+
+
+def test_blanks_and_errors_are_not_yet_an_answer(capsys):
+    def blank(x):
+        return ...
+
+    def broken(x):
+        return x / 0
+
+    assert "blank(1.0) gives no number (TypeError)" in printed(blank, capsys)
+    assert "broken(1.0) gives no number (ZeroDivisionError)" in printed(broken, capsys)
+
+
+def test_a_list_of_another_length_is_wrong(capsys):
+    check(lambda x: [x, x], lambda x: [x], [(1.0,)])
+    assert "gives [1.000, 1.000], and should give [1.000]" in capsys.readouterr().out

@@ -1,0 +1,260 @@
+"""A grid trains what is missing, reuses what is there, and is recorded only when it can be trusted."""
+
+import pandas as pd
+import pytest
+import yaml
+
+from agpo_core import paths, provenance
+from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.experiments import grid, records
+
+NAME = "table"
+
+
+def jobs_by_key(params) -> dict:
+    return {(job.arm.name, job.seed, job.start): job for job in grid.plan(NAME, params)}
+
+
+# -- planning -----------------------------------------------------------------------------------------
+
+
+def test_seeds_alternate_over_starts_or_cross_them(launched, params):
+    chosen = params | {"methods": ["grpo"]}
+    alternating = [(job.seed, job.start) for job in grid.plan(NAME, chosen)]
+    assert alternating == [(42, "tiny-qwen2-a"), (1337, "tiny-qwen2-b"), (2026, "tiny-qwen2-a")]
+    crossed = grid.plan(NAME, chosen | {"cross_starts": True})
+    assert len({(job.seed, job.start) for job in crossed}) == 3 * 2
+
+
+def test_a_start_is_evaluated_once_whatever_the_seeds(launched, params):
+    jobs = grid.plan(NAME, params | {"methods": ["start"]})
+    assert [job.start for job in jobs] == ["tiny-qwen2-a", "tiny-qwen2-b"]
+    assert all(job.config.horizon == 0 for job in jobs)
+    other = grid.plan(NAME, params | {"methods": ["start"], "seeds": [7, 8]})
+    assert [job.folder for job in other] == [job.folder for job in jobs]
+
+
+def test_an_arm_is_its_method_with_its_own_settings(launched, params):
+    jobs = jobs_by_key(params)
+    of = {arm: jobs[arm, 42, "tiny-qwen2-a"].config for arm in grid.ARMS if arm != "start"
+          and not grid.ARMS[arm].follows}  # fmt: skip
+    assert (of["grpo"].clip, of["grpo"].temperature) == ("fixed", "fixed")
+    assert (of["grpo_ats"].clip, of["grpo_ats"].temperature) == ("fixed", "adaptive")
+    assert (of["agpo_no_ats"].clip, of["agpo_no_ats"].temperature) == ("adaptive", "fixed")
+    assert (of["agpo"].clip, of["agpo"].temperature) == ("adaptive", "adaptive")
+    assert of["grpo_narrow"] == of["grpo"].replace(epsilon_base=0.05)
+    assert of["agpo_relative_entropy"] == of["agpo"].replace(clip_entropy="ratio_ema")
+    assert grid.ARMS["agpo"].adapts == ["epsilon", "tau"] and not grid.ARMS["grpo"].adapts
+
+
+def test_an_arm_may_have_a_learning_rate_of_its_own(launched, params):
+    jobs = jobs_by_key(params | {"learning_rate": 1.0e-3, "learning_rate_agpo": 2.0e-3})
+    assert jobs["agpo", 42, "tiny-qwen2-a"].config.learning_rate == 2.0e-3
+    assert jobs["grpo", 42, "tiny-qwen2-a"].config.learning_rate == 1.0e-3
+
+
+def test_a_folder_names_arm_seed_start_and_hash(launched, params):
+    job = jobs_by_key(params)["agpo", 1337, "tiny-qwen2-b"]
+    assert job.folder.name == f"agpo-s1337-tiny-qwen2-b-{job.config.hash()}"
+    assert job.folder.parent == paths.runs() / NAME / "tiny"
+    assert grid.start_name("outputs/models/SmolLM2-135M-Instruct") == "SmolLM2-135M-Instruct"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"learning_rat": 1.0}, "unknown parameter 'learning_rat': did you mean 'learning_rate'"),
+        ({"learning_rate": "1e-6"}, "learning_rate must be a number, got the text '1e-6'"),
+        ({"learning_rate_agpo": "1e-6"}, "learning_rate_agpo must be int or float or NoneType"),
+        ({"clip": "fixed"}, "unknown parameter 'clip'"),
+        ({"methods": ["grpo", "grpo_narow"]}, "unknown arm 'grpo_narow'; choose from start, grpo"),
+        ({"methods": ["grpo_matched_updates"]}, "grpo_matched_updates follows agpo; add agpo"),
+        ({"methods": []}, "methods must name at least one"),
+        ({"seeds": [1, 1]}, "seeds must name at least one, each once"),
+        ({"run_mode": "trian"}, "run_mode must be replay, train or plan; got 'trian'"),
+        ({"ranks": 2.0}, "ranks must be int; got 2.0"),
+        ({"test_problems": 0}, "test_problems is 0"),
+        ({"horizon": -1.0}, "horizon must be 0 or more"),
+    ],
+)
+def test_a_bad_parameter_is_named_with_its_remedy(launched, params, changed, message):
+    with pytest.raises(ConfigError, match=message):
+        grid.plan(NAME, params | changed)
+
+
+def test_a_missing_parameter_is_named(launched, params):
+    del params["ranks"]
+    with pytest.raises(ConfigError, match="parameter 'ranks' is missing"):
+        grid.plan(NAME, params)
+
+
+def test_a_notebooks_parameters_are_read_and_nothing_else(params):
+    cell = "# Parameters\n" + "\n".join(f"{key} = {value!r}" for key, value in params.items())
+    namespace = {}
+    exec(cell, namespace)
+    namespace |= {"In": ["", cell, "x = 1"], "x": 1}
+    assert grid.parameters(namespace) == params
+
+
+def test_a_misspelt_parameter_that_papermill_put_in_is_refused(params):
+    namespace = params | {"horizn": 1.0, "In": ["", "# Parameters\nhorizn = 1.0\n"]}
+    with pytest.raises(ConfigError, match="unknown parameter 'horizn': did you mean 'horizon'"):
+        grid.parameters(namespace)
+
+
+# -- training -----------------------------------------------------------------------------------------
+
+
+def test_every_run_of_the_grid_is_trained_and_read(launched, params):
+    results = grid.run(NAME, params)
+    arms = 7 * 3 + 2  # seven arms of three seeds, and two starts
+    assert len(results.runs) == arms * 9
+    assert results.runs["hash"].nunique() == arms
+    assert list(results.runs.columns) == records.RUN_COLUMNS
+    assert list(results.traces.columns) == records.TRACE_COLUMNS
+    assert results.runs.notna().all(axis=None)
+    assert results.title == "profile tiny, seeds 42, 1337, 2026, 2 starts"
+    assert len(results.meta["runs"]) == arms and results.meta["commit"] == ["c0ffee"]
+
+
+def test_the_update_matched_control_runs_after_agpo_for_as_many_updates(launched, params):
+    results = grid.run(NAME, params)
+    first, second = launched
+    assert not [name for name in first if name.startswith("grpo_matched")]
+    assert len(second) == 3 and all(name.startswith("grpo_matched_updates-s") for name in second)
+    updates = results.runs.drop_duplicates(["arm", "seed"]).set_index(["arm", "seed"])["updates"]
+    for seed in params["seeds"]:
+        # 30 000 tokens / (2 phases x 1500) = 10 updates; GRPO makes 20
+        assert updates["grpo_matched_updates", seed] == updates["agpo", seed] == 10
+        assert updates["grpo", seed] == 20
+    job = jobs_by_key(params)["grpo_matched_updates", 42, "tiny-qwen2-a"]
+    assert TrainConfig.load(job.folder / "config.yaml") == job.config
+    assert (job.config.horizon_unit, job.config.horizon) == ("updates", 10.0)
+
+
+def test_finished_runs_are_reused_and_unfinished_ones_go_on(launched, params):
+    grid.run(NAME, params)
+    launched.clear()
+    again = grid.run(NAME, params)
+    assert launched == []
+    job = jobs_by_key(params)["grpo_ats", 42, "tiny-qwen2-a"]
+    record = provenance.read_json(job.folder / "run.json")
+    provenance.write_json(job.folder / "run.json", record | {"status": "failed"})
+    (job.folder / "metrics.jsonl").unlink()
+    pd.testing.assert_frame_equal(grid.run(NAME, params).runs, again.runs)
+    assert launched == [[job.folder.name]]
+
+
+def test_a_changed_setting_makes_other_runs(launched, params):
+    grid.run(NAME, params | {"methods": ["grpo"]})
+    grid.run(NAME, params | {"methods": ["grpo"], "beta": 0.1})
+    first, second = map(set, launched)
+    assert len(first) == len(second) == 3 and not first & second
+
+
+def test_a_launcher_that_leaves_a_run_unfinished_is_not_asked_again(launched, params, monkeypatch):
+    from agpo_core.training import launch
+
+    monkeypatch.setattr(launch, "launch", lambda run_dirs, **options: None)
+    with pytest.raises(RuntimeError, match="runs did not finish: .*agpo-s42.*see their train.log"):
+        grid.run(NAME, params)
+
+
+def test_the_budget_columns_follow_the_ledger(launched, params):
+    runs = grid.run(NAME, params | {"methods": ["agpo"]}).runs.drop_duplicates("hash")
+    assert (runs["tokens_train"] == 15_000).all() and (runs["tokens_probe"] == 15_000).all()
+    assert (runs["tokens_last"] == 3_000).all() and (runs["seconds"] == 10.0).all()
+
+
+def test_a_trace_holds_each_update_and_the_start_on_dev(launched, params):
+    traces = grid.run(NAME, params | {"methods": ["agpo"], "seeds": [42]}).traces
+    assert traces["update"].tolist() == list(range(11))
+    assert traces.loc[0, "dev"] == pytest.approx(0.36) and pd.isna(traces.loc[0, "tau"])
+    assert traces["dev"].notna().sum() == 5
+    assert traces.loc[1:, "tokens"].tolist() == [1500] * 10
+
+
+# -- recording and replaying ----------------------------------------------------------------------------
+
+
+def test_a_record_replays_what_was_trained_to_five_digits(launched, params):
+    trained = grid.run(NAME, params)
+    to = grid.promote(NAME, "tiny")
+    assert sorted(file.name for file in to.iterdir()) == ["meta.json", "runs.csv", "traces.csv"]
+    replayed = grid.run(NAME, params | {"run_mode": "replay"})
+    for name in ("runs", "traces"):
+        # 5 significant digits: half a unit of the fifth, relative to the smallest leading digit
+        ours, theirs = getattr(replayed, name), getattr(trained, name)
+        pd.testing.assert_frame_equal(ours, theirs, rtol=5.1e-5, check_dtype=False)
+    assert replayed.meta == trained.meta
+
+
+def test_a_replay_shows_the_chosen_arms_and_all_recorded_seeds(launched, params, capsys):
+    grid.run(NAME, params)
+    grid.promote(NAME, "tiny")
+    replayed = grid.run(NAME, params | {"run_mode": "replay", "methods": ["grpo"], "seeds": [1]})
+    assert set(replayed.runs["arm"]) == set(replayed.traces["arm"]) == {"grpo"}
+    assert set(replayed.runs["seed"]) == {42, 1337, 2026}
+    assert capsys.readouterr().out == ""
+
+
+def test_a_replay_says_what_the_record_was_made_with(launched, params, capsys):
+    grid.run(NAME, params)
+    grid.promote(NAME, "tiny")
+    grid.run(NAME, params | {"run_mode": "replay", "beta": 0.5})
+    assert "The record was made with beta 0.03, not 0.5." in capsys.readouterr().out
+
+
+def test_a_replay_without_a_record_says_what_to_do(launched, params):
+    with pytest.raises(FileNotFoundError, match="no record of table under profile 'tiny'.*train"):
+        grid.run(NAME, params | {"run_mode": "replay"})
+
+
+def test_a_record_names_no_folder_of_the_machine(launched, params, tmp_path):
+    grid.run(NAME, params | {"methods": ["grpo"], "data_dir": str(tmp_path / "gsm8k")})
+    to = grid.promote(NAME, "tiny")
+    assert provenance.read_json(to / "meta.json")["params"]["data_dir"] == "gsm8k"
+    assert str(tmp_path) not in "".join(file.read_text() for file in to.iterdir())
+
+
+def test_unfinished_runs_and_uncommitted_changes_are_not_promoted(launched, params):
+    with pytest.raises(FileNotFoundError, match="table was not run under profile 'tiny'"):
+        grid.promote(NAME, "tiny")
+    grid.run(NAME, params | {"methods": ["grpo", "agpo"]})
+    job = jobs_by_key(params)["agpo", 42, "tiny-qwen2-a"]
+    record = provenance.read_json(job.folder / "run.json")
+    for commit in ("c0ffee-dirty", "unknown"):
+        provenance.write_json(job.folder / "run.json", record | {"commit": commit})
+        with pytest.raises(ValueError, match=rf"not made from a commit: agpo-s42-.*\({commit}\)"):
+            grid.promote(NAME, "tiny")
+    provenance.write_json(job.folder / "run.json", record | {"status": "running"})
+    with pytest.raises(ValueError, match="not finished: agpo-s42-tiny-qwen2-a"):
+        grid.promote(NAME, "tiny")
+    assert records.load(NAME, "tiny") is None
+
+
+def test_the_command_line_promotes_or_says_why_not(launched, params, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        grid.main(["promote", NAME, "tiny"])
+    assert "was not run under profile" in capsys.readouterr().err
+    grid.run(NAME, params | {"methods": ["grpo"]})
+    grid.main(["promote", NAME, "tiny"])
+    assert "reference/tiny/table: meta.json, runs.csv, traces.csv" in capsys.readouterr().out
+
+
+# -- run_mode plan --------------------------------------------------------------------------------------
+
+
+def test_the_papers_plan_is_printed_without_weights_and_says_that_it_does_not_fit(launched, capsys):
+    text = (paths.params() / "paper.yaml").read_text(encoding="utf-8")
+    results = grid.run(NAME, yaml.safe_load(text))
+    assert results.runs.empty and results.traces.empty and results.title == "nothing was run"
+    printed = capsys.readouterr().out
+    assert launched == [] and not (paths.runs() / NAME).exists()
+    assert "22 jobs, 0 finished" in printed
+    assert "Qwen/Qwen2.5-14B, 14.77 B parameters in bfloat16" in printed
+    assert "It does not fit without offload." in printed
+    # 300 M / 2730 = 30.5 h for GRPO, 300 M / 2640 = 31.6 h with a probe
+    assert "30.5 h" in printed and "31.6 h" in printed
+    assert "the updates of AGPO  150,000,000" in printed

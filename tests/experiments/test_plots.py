@@ -1,0 +1,84 @@
+"""Figures return the data that they draw."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import pytest
+
+from agpo_core.experiments import grid, plots
+from agpo_core.experiments.comparison import macro, paired, t_interval
+from agpo_core.experiments.records import Results
+
+FIGURES = [plots.main_results, plots.learning_curves, plots.controller_traces]
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def results(launched, params):
+    return grid.run("table", params)
+
+
+def test_scores_are_drawn_with_their_interval_and_their_difference_from_grpo(results):
+    figure, data = plots.main_results(results)
+    agpo = t_interval(macro(results.runs)["agpo"])
+    gap = t_interval(paired(results.runs, "agpo", "grpo"))
+    assert data.loc["agpo"].tolist() == pytest.approx([*agpo, *gap])
+    assert data.loc["grpo", "pairs"] == 0
+    left, right = figure.axes
+    assert [label.get_text() for label in left.get_yticklabels()] == [grid.ARMS[arm].title for arm in data.index]
+    assert "%" in left.get_xlabel() and "points" in right.get_xlabel()
+
+
+def test_learning_curves_start_at_the_start_and_end_at_the_horizon(results):
+    figure, data = plots.learning_curves(results)
+    for _, curve in data.groupby("arm"):
+        assert curve["progress"].iloc[0] == 0.0 and curve["progress"].iloc[-1] == 1.0
+        assert curve["progress"].is_monotonic_increasing
+    # seeds 42 and 2026 start from a, 1337 from b: (36 + 36 + 40) / 3
+    assert data.groupby("arm")["dev"].first().tolist() == pytest.approx([112 / 3] * 7)
+    assert [axes.get_title() for axes in figure.axes] == ["methods", "controls"]
+
+
+def test_controllers_are_drawn_to_the_update_that_all_runs_reached(results):
+    traces = results.traces
+    short = (traces["arm"] == "agpo") & (traces["seed"] == 42) & (traces["update"] > 6)
+    _, data = plots.controller_traces(Results(results.runs, traces[~short], results.meta))
+    assert data.loc[data["arm"] == "agpo", "update"].max() == 6
+    assert data.loc[data["arm"] == "grpo_ats", "update"].max() == 10
+    assert set(data["arm"]) == {"grpo_ats", "agpo_no_ats", "agpo", "agpo_relative_entropy"}
+    first = traces[(traces["arm"] == "agpo") & (traces["update"] == 1)]
+    drawn = data[(data["arm"] == "agpo") & (data["update"] == 1)]
+    assert drawn["tau"].item() == pytest.approx(first["tau"].mean())
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_a_figure_says_profile_and_seeds(results, draw):
+    figure, _ = draw(results)
+    assert figure.get_suptitle().endswith(results.title)
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_one_run_of_one_arm_is_drawn_without_interval_or_warning(launched, params, draw, recwarn):
+    one = {"methods": ["agpo"], "seeds": [42], "models": ["tiny-qwen2-a"]}
+    figure, data = draw(grid.run("table", params | one))
+    figure.draw_without_rendering()
+    assert not data.empty and not recwarn.list
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_nothing_run_gives_a_figure_that_says_so_and_no_data(draw):
+    figure, data = draw(Results())
+    assert figure.axes[0].texts[0].get_text() == "nothing to draw" and data.empty
+    assert {"score", "dev", "tau"} & set(data.columns)
+
+
+def test_every_arm_has_a_look_of_its_own():
+    assert set(plots.STYLES) == set(grid.ARMS) - {"start"}
+    assert len(set(plots.STYLES.values())) == len(plots.STYLES)

@@ -1,0 +1,156 @@
+"""Tables and sentences that are made from data."""
+
+import pandas as pd
+import pytest
+
+from agpo_core import paths
+from agpo_core.experiments import grid, records, report
+from agpo_core.experiments.records import Results
+from agpo_core.experiments.verdicts import Claim, judge
+
+CLAIMS = [Claim("agpo", "grpo", ("AGPO (full)", "GRPO (fixed ε)")), Claim("agpo", "grpo_narrow")]
+
+
+@pytest.fixture
+def results(launched, params):
+    return grid.run("table", params)
+
+
+@pytest.fixture
+def smoke(launched, params):
+    """One seed, one start."""
+    return grid.run("table", params | {"seeds": [42], "models": ["tiny-qwen2-a"]})
+
+
+def row(arm="grpo", seed=1, task="steps", score=0.5, **columns) -> dict:
+    return {
+        "arm": arm, "seed": seed, "start": "a", "task": task, "score": score, "macro": score,
+        "updates": 4, "tokens_train": 1000, "tokens_probe": 0, "tokens_last": 300, "seconds": 2.0,
+        "horizon_unit": "tokens", "horizon": 900, "hash": f"{arm}{seed}", **columns,
+    }  # fmt: skip
+
+
+def test_the_measured_table_is_arms_by_tasks_and_macro_with_intervals():
+    # 50, 52, 54 %: mean 52, s = 2, half = 4.303 x 2 / sqrt 3 = 4.97
+    runs = pd.DataFrame([row(seed=seed, score=score) for seed, score in enumerate((0.50, 0.52, 0.54))])
+    table = report.measured(runs)
+    assert table.loc["GRPO"].to_dict() == {"steps": "52.0 ± 5.0", "macro": "52.0 ± 5.0", "runs": "3"}
+
+
+def test_the_measured_table_has_the_start_first_then_methods_then_controls(results):
+    table = report.measured(results.runs)
+    assert table.index.tolist() == [arm.title for arm in grid.ARMS.values()]
+    assert table.columns.tolist() == [*results.meta["params"]["tasks"], "macro", "runs"]
+    assert "±" not in table.loc["supervised start", "macro"] and "±" in table.loc["AGPO", "macro"]
+
+
+def test_one_run_has_a_score_and_no_interval(smoke):
+    assert not report.measured(smoke.runs).map(lambda cell: "±" in cell).any(axis=None)
+    assert "one pair cannot decide" in report.summary(smoke, CLAIMS, None)
+
+
+def test_the_differences_are_paired_with_grpo_and_with_the_start():
+    scores = {"start": 0.30, "grpo": 0.50, "agpo": 0.49}
+    runs = pd.DataFrame([row(arm, score=score) for arm, score in scores.items()])
+    table = report.differences(runs)
+    assert table.loc["GRPO"].tolist() == ["+20.0", "", ""]
+    assert table.loc["AGPO"].tolist() == ["+19.0", "-1.0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("spent", "last", "met"),
+    [
+        (900, 300, True),  # exactly
+        (1199, 300, True),  # the last update began below the horizon
+        (1200, 300, False),  # one update too many
+        (899, 300, False),  # stopped short
+    ],
+)
+def test_a_budget_is_met_to_within_one_update(spent, last, met):
+    runs = pd.DataFrame([row(tokens_train=spent, tokens_last=last)])
+    assert report.off_budget(runs) == ([] if met else ["grpo1"])
+    assert report.budgets(runs).loc["GRPO", "within one update"] == ("yes" if met else "NO")
+
+
+def test_an_arm_with_a_horizon_in_updates_has_no_token_budget(results):
+    table = report.budgets(results.runs)["within one update"]
+    assert table["GRPO at AGPO's updates"] == "no token budget"
+    assert (table.drop("GRPO at AGPO's updates") == "yes").all()
+    assert not report.off_budget(results.runs)
+
+
+def test_the_share_of_updates_at_the_floor_is_that_of_the_trace(results):
+    params, traces = results.meta["params"], results.traces
+    agpo = traces[(traces["arm"] == "agpo") & (traces["update"] > 0)]
+    share = (agpo["epsilon"] == params["epsilon_min"]).mean()
+    assert 0 < share < 1
+    table = report.controllers(traces, params)
+    assert table.loc["AGPO", "at floor"] == f"{share:.0%}"
+    assert table.loc["GRPO at ε = .05", "at floor"] == ""  # fixed there, not driven there
+    assert table.loc["AGPO (−ATS)", "cooled"] == "" and table.loc["AGPO", "cooled"] == "0%"
+
+
+def test_the_reading_is_made_from_the_data(results):
+    text = report.reading(results, judge(results.runs, CLAIMS))
+    means = 100 * results.runs.groupby("arm")["macro"].mean()
+    best = grid.ARMS[means.idxmax()].title
+    assert f"highest first: {best} ({means.max():.1f})" in text.replace("\n  ", " ")
+    assert "AGPO (−ATS): ε lies at its floor 0.05 in" in text
+    assert "GRPO + ATS: τ runs from" in text and "GRPO: " not in text
+
+
+def test_a_null_is_counted_and_not_taken_for_proof_of_equality():
+    runs = pd.DataFrame(
+        [row(arm, seed, score=score) for arm, scores in
+         {"grpo": (0.50, 0.50, 0.50), "agpo": (0.50, 0.51, 0.49)}.items()
+         for seed, score in enumerate(scores)]
+    )  # fmt: skip
+    results = Results(runs, meta={"params": {}})
+    text = report.reading(results, judge(runs, CLAIMS[:1])).replace("\n  ", " ")
+    assert "Of 1 claims at this scale: 1 inconclusive." in text
+    assert "neither direction is shown, not that there is none" in text
+
+
+def test_the_summary_holds_everything_and_stays_in_a_terminals_width(results):
+    text = report.summary(results, CLAIMS, None)
+    for part in ("Measured", "Paired differences", "Budgets", "Claims", "Agreement", "c0ffee"):
+        assert part in text
+    for arm in grid.ARMS.values():
+        assert arm.title in text
+    assert max(map(len, text.splitlines())) <= 110
+
+
+def test_the_summary_is_written_beside_the_runs(results):
+    grid.promote("table", "tiny")
+    file = report.write_summary(results, CLAIMS, records.load("table", "tiny"))
+    assert file == paths.runs() / "table" / "tiny" / "summary.txt"
+    assert "These are the recorded runs themselves." in file.read_text(encoding="utf-8")
+
+
+def test_nothing_run_gives_empty_tables_and_says_so():
+    nothing = Results()
+    assert report.measured(nothing.runs).empty and report.differences(nothing.runs).empty
+    assert report.budgets(nothing.runs).empty and report.controllers(nothing.traces, {}).empty
+    assert not report.off_budget(nothing.runs) and report.provenance(nothing) == "runs              0"
+    judged = judge(nothing.runs, CLAIMS)
+    assert judged["verdict"].tolist() == ["not run", "not run"]
+    assert "Nothing was run" in report.reading(nothing, judged)
+    assert report.summary(nothing, CLAIMS, None) == "Nothing was run."
+
+
+def test_a_wide_table_is_printed_in_blocks_that_repeat_the_rows():
+    table = pd.DataFrame([["1"] * 5], index=["GRPO"], columns=list("abcde"))
+    assert report.text(table, columns=3) == "      a  b  c\nGRPO  1  1  1\n\n      d  e\nGRPO  1  1"
+
+
+def test_the_legend_names_a_benchmark_for_every_task(params):
+    legend = report.legend(params["tasks"])
+    assert legend["stands in for"].tolist() == [
+        "GSM8K", "MATH", "OCW", "SAT", "MMLU_STEM", "CodeContests", "CMATH", "GaokaoCloze", "GaokaoQA"
+    ]  # fmt: skip
+
+
+def test_provenance_names_commit_versions_and_hardware(results):
+    text = report.provenance(results)
+    for part in ("commit            c0ffee", "torch 2.13.0", "an invented CPU", "runs              23"):
+        assert part in text

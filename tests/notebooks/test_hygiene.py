@@ -1,0 +1,83 @@
+"""Notebooks as they are committed: executed in order, portable, small."""
+
+import re
+
+import nbformat
+import pytest
+
+from agpo_core import paths
+
+FILES = sorted(paths.notebooks().glob("*.ipynb"))
+
+
+@pytest.fixture(params=FILES, ids=lambda file: file.stem)
+def notebook(request):
+    return nbformat.read(request.param, as_version=4)
+
+
+def code(notebook) -> list:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_there_are_notebooks():
+    assert FILES
+
+
+def test_cells_were_executed_in_order_from_a_fresh_kernel(notebook):
+    counts = [cell.execution_count for cell in code(notebook)]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+def test_the_kernel_is_python3(notebook):
+    assert notebook.metadata.kernelspec.name == "python3"
+
+
+def test_one_cell_is_tagged_parameters_and_papermill_can_read_it(notebook):
+    tagged = [cell for cell in code(notebook) if "parameters" in cell.metadata.get("tags", [])]
+    assert len(tagged) == 1
+    first, *lines = tagged[0].source.splitlines()
+    assert first == "# Parameters"
+    for line in lines:
+        # one assignment a line, and no second = on it, not even in its comment
+        assert line == "" or line.startswith("# ") or re.fullmatch(r"\w+ = [^=]+", line), line
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_notebook_is_smaller_than_a_megabyte(file):
+    assert file.stat().st_size < 1_000_000
+
+
+def test_no_path_of_a_machine_is_in_it(notebook):
+    text = nbformat.writes(notebook)
+    assert not re.search(r"(?<![\w.])/(?:home|root|tmp|work|Users|mnt)/\w", text)
+    assert "../" not in "\n".join(cell.source for cell in code(notebook))
+
+
+def test_a_cell_that_plots_ends_its_figure_with_show_and_asserts_on_its_data(notebook):
+    for cell in code(notebook):
+        if "= plots." in cell.source:
+            after = cell.source.split("plt.show()\n")
+            assert len(after) == 2 and "assert " in after[1], cell.source
+
+
+def test_no_cell_ended_in_an_error_or_wrote_to_stderr(notebook):
+    for cell in code(notebook):
+        for output in cell.outputs:
+            assert output.output_type != "error" and output.get("name") != "stderr", cell.source
+
+
+def test_no_magic_and_no_shell(notebook):
+    for cell in code(notebook):
+        assert not re.search(r"(?m)^\s*[%!]", cell.source), cell.source
+
+
+def test_exercises_have_solutions(notebook):
+    checks = [cell for cell in code(notebook) if "exercises.check(" in cell.source]
+    solutions = [cell for cell in checks if "solution" in cell.metadata.get("tags", [])]
+    assert len(checks) == 2 * len(solutions)
+
+
+def test_provenance_is_left_out_of_the_comparison(notebook):
+    for cell in code(notebook):
+        if "report.provenance(" in cell.source:
+            assert "nbval-ignore-output" in cell.metadata.get("tags", [])

@@ -1,0 +1,137 @@
+"""Numbers in free text: found, read exactly, compared."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agpo_core.tasks import Graded, grading
+from agpo_core.tasks.grading import GSM8K, WORD_PROBLEMS, canonical_answer, grade, last_number, marked_number
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("1,450,000", "1450000"),
+        ("2,125.50", "2125.5"),
+        ("12.50", "12.5"),
+        ("18.00", "18"),
+        ("007", "7"),
+        (".5", "0.5"),
+        ("$18.90", "18.9"),
+        (r"\$18", "18"),
+        ("35%", "35"),  # GSM8K's answers in percent are written without the sign
+        (r"35\%", "35"),
+        ("0.35", "0.35"),
+        ("72.", "72"),
+        ("18 dollars", "18"),
+        ("-10", "-10"),
+        ("−10", "-10"),  # U+2212
+        ("-$5", "-5"),
+        ("$-5", "-5"),
+        ("(-3)", "-3"),
+        ("-0.0", "0"),
+        ("9" * 5000, "9" * 5000),  # longer than Python's limit for int(text)
+    ],
+)
+def test_a_number_has_one_canonical_form(text, answer):
+    assert last_number(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("16 - 3 - 4 = 9 eggs, so she makes 9 * 2 = $18 every day.", "18"),
+        ("The answer is 72, in total, so that is all.", "72"),
+        ("so 5-3", "3"),  # a minus between two numbers is no sign
+        ("10, 20", "20"),  # a list, not a thousands separator
+        ("1,2345", "2345"),
+        ("**18**", "18"),
+        (r"\boxed{18}", "18"),
+        ("no number at all", None),
+        ("", None),
+        ("$%,.-#", None),
+    ],
+)
+def test_the_flexible_reading_takes_the_last_number(text, answer):
+    assert last_number(text) == answer
+
+
+@pytest.mark.parametrize("text", ["#### 72", "####72", "#### $72", "#### 72%", "#### 72.00", "#### 72.", "#### **72**"])
+def test_the_marked_number_is_found_whatever_stands_around_it(text):
+    assert marked_number(f"5 and 6 make\n{text}\nor is it 80?") == "72"
+
+
+def test_the_first_marked_number_counts_as_in_the_official_rule():
+    assert marked_number("#### number\n#### 1\n#### 2") == "1"
+    assert marked_number("1 2 3") is None
+
+
+def test_a_profile_tries_its_rules_in_order():
+    text = "#### 3, though it might be 4"
+    assert canonical_answer(text, GSM8K) == "3"
+    assert canonical_answer(text, WORD_PROBLEMS) == "4"
+    assert canonical_answer("it might be 4", GSM8K) == "4"
+    assert canonical_answer("it might be", GSM8K) is None
+
+
+def test_votes_agree_exactly_when_rewards_do():
+    right, same, wrong = (grade(text, "1,200", GSM8K) for text in ("#### 1200", "It is $1,200.00.", "#### 120"))
+    assert right == same == Graded(1.0, "1200")
+    assert wrong == Graded(0.0, "120")
+    assert grade("I do not know.", "1,200", GSM8K) == Graded(0.0, None)
+
+
+def test_a_gold_without_a_number_is_refused():
+    with pytest.raises(ValueError, match="gold 'many' holds no number"):
+        grade("3", "many", GSM8K)
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=3), st.decimals(min_value=-99, max_value=99, places=2))
+def test_canonical_forms_are_equal_exactly_when_the_numbers_are(a, b):
+    for x, y in ((a, b), (a, a), (b, b)):
+        assert (last_number(f"{x:f}") == last_number(f"{y:,f}")) == (x == y)
+    assert Decimal(last_number(f"{a:,f}")) == a
+
+
+@given(st.text())
+def test_no_text_makes_a_rule_raise(text):
+    for profile in (GSM8K, WORD_PROBLEMS):
+        answer = canonical_answer(text, profile)
+        assert answer is None or Decimal(answer).is_finite()
+
+
+@needs_data
+def test_the_collected_gsm8k_cases_are_all_judged_right():
+    cases = [json.loads(line) for line in (DATA / "grader_cases.jsonl").read_text("utf-8").splitlines()]
+    cases = [case for case in cases if case["benchmark"] == "GSM8K"]
+    assert len(cases) == 12
+    assert [case["id"] for case in cases if grade(case["candidate"], case["gold"], GSM8K).reward != case["should_match"]] == []
+
+
+@needs_data
+def test_the_released_model_solutions_are_judged_as_their_release_judges_them():
+    lines = (DATA / "gsm8k" / "example_model_solutions.jsonl").read_text("utf-8").splitlines()
+    wrong, judged = [], 0
+    for row in map(json.loads, lines):
+        for solution in (value for value in row.values() if isinstance(value, dict)):
+            judged += 1
+            if grade(solution["solution"], last_number(row["ground_truth"]), GSM8K).reward != solution["is_correct"]:
+                wrong.append(solution)
+    assert judged == 800  # 200 problems, four models
+    assert wrong == []
+
+
+@needs_data
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_both_rules_read_the_official_answer_out_of_every_official_solution(split):
+    for line in (DATA / "gsm8k" / f"{split}.jsonl").read_text("utf-8").splitlines():
+        solution = json.loads(line)["answer"]
+        official = solution.split("#### ")[1].replace(",", "")
+        assert grading.marked_number(solution) == grading.last_number(solution) == official

@@ -1,0 +1,149 @@
+"""Two DeepSpeed ranks on the CPU see what one process sees; one start of the launcher serves all tests."""
+
+import importlib.util
+import shutil
+import socket
+import subprocess
+
+import pytest
+
+from agpo_core import paths, provenance
+from agpo_core.training import launch
+
+MODULE = "tests.training.two_ranks"
+UPDATES = 3
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("c++") is None, reason="DeepSpeed builds an extension: needs a C++ compiler"),
+    pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="needs the package deepspeed"),
+]
+
+
+def start(words, folder):
+    """Start what `launch` would start, with the observing module in place of the training one."""
+    words = [MODULE if word == "agpo_core.training.train" else word for word in words]
+    env = {**launch.environment(), "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+    with open(folder / "log", "w") as log:
+        return subprocess.Popen(words, cwd=paths.root(), env=env, stdout=log, stderr=log)
+
+
+@pytest.fixture(scope="module")
+def seen(config, tmp_path_factory):
+    """What was seen: (by the one process, by each of the two ranks), and the run folders."""
+    c = config(
+        "agpo",
+        tasks=["a", "b"],
+        prompts_per_update=8,
+        micro_batch_prompts=1,
+        learning_rate=2.0e-4,
+        epsilon_base=0.06,
+        checkpoint_every=0.3,
+    )
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("one", "two")}
+    words = {
+        "one": launch.command(folders["one"]),
+        "two": launch.command(folders["two"], "deepspeed", ranks=2, master_port=port),
+    }
+    jobs = []
+    try:
+        for name, folder in folders.items():
+            c.save(folder / "config.yaml")
+            jobs.append(start(words[name], folder))
+        for job, folder in zip(jobs, folders.values(), strict=True):
+            assert job.wait(timeout=300) == 0, (folder / "log").read_text()[-3000:]
+    finally:
+        for job in jobs:
+            job.terminate()
+    one = provenance.read_json(folders["one"] / "rank0.json")
+    ranks = [provenance.read_json(folders["two"] / f"rank{r}.json") for r in range(2)]
+    return one, ranks, folders
+
+
+def updates(record, part="straight"):
+    return [entry for entry in record[part] if "slots" in entry]
+
+
+def assert_close(found, expected, rel=1e-5):
+    """Numbers within a tolerance, everything else equal, at any depth."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected:
+            assert_close(found[key], expected[key], rel)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for pair in zip(found, expected, strict=True):
+            assert_close(*pair, rel)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=rel, abs=1e-6)
+    else:
+        assert found == expected
+
+
+def test_both_ranks_hold_identical_controllers_statistics_and_weights(seen):
+    _, (first, second), _ = seen
+    shared = ("tau", "epsilon", "entropy", "step_kl", "states", "controllers", "horizon", "steps")
+    assert len(updates(first)) == UPDATES
+    for a, b in zip(updates(first), updates(second), strict=True):
+        for key in shared:
+            assert a[key] == b[key], key
+    assert first["straight"][-1] == second["straight"][-1]  # weights and evaluations
+
+
+def test_each_rank_samples_its_own_prompts(seen):
+    _, (first, second), _ = seen
+    for a, b in zip(updates(first), updates(second), strict=True):
+        assert (a["slots"], b["slots"]) == ([0, 2, 4, 6], [1, 3, 5, 7])
+
+
+def test_two_ranks_draw_what_one_process_draws(seen):
+    one, (first, second), _ = seen
+    for whole, a, b in zip(updates(one), updates(first), updates(second), strict=True):
+        by_slot = dict(zip(a["slots"] + b["slots"], a["texts"] + b["texts"], strict=True))
+        assert [by_slot[slot] for slot in whole["slots"]] == whole["texts"]
+
+
+def test_statistics_and_controllers_equal_those_of_one_process(seen):
+    one, (first, _), _ = seen
+    for whole, a in zip(updates(one), updates(first), strict=True):
+        for key in ("tau", "epsilon", "entropy", "states", "controllers"):
+            assert_close(a[key], whole[key])
+        assert a["horizon"]["tokens"] == whole["horizon"]["tokens"]
+
+
+def test_losses_and_gradient_norms_equal_those_of_one_process(seen):
+    one, (first, _), _ = seen
+    for whole, a in zip(updates(one), updates(first), strict=True):
+        assert len(whole["steps"]) == 4
+        for found, expected in zip(a["steps"], whole["steps"], strict=True):
+            assert_close(found, expected, rel=1e-4)
+    # Before any step has been taken there is rounding alone.
+    assert_close(updates(first)[0]["steps"][0], updates(one)[0]["steps"][0])
+
+
+def test_metrics_and_evaluations_equal_those_of_one_process(seen):
+    one, ranks, folders = seen
+    rows = {name: provenance.read_jsonl(folder / "straight" / "metrics.jsonl") for name, folder in folders.items()}
+    assert len(rows["two"]) == UPDATES
+    for found, expected in zip(rows["two"], rows["one"], strict=True):
+        for row in (found, expected):
+            del row["seconds"], row["seconds_left"]
+        assert_close(found, expected, rel=1e-4)
+    assert one["straight"][-1]["evaluations"] == ranks[0]["straight"][-1]["evaluations"]
+
+
+def without_times(record):
+    return [
+        {**entry, "horizon": {**entry["horizon"], "seconds": None}} if "horizon" in entry else entry for entry in record
+    ]
+
+
+def test_two_ranks_resume_where_they_were_broken_off(seen):
+    _, ranks, folders = seen
+    for rank in ranks:
+        # Updates 1 and 2, broken off; then 3 from the checkpoint of 2, and the final weights.
+        assert len(updates(rank, "resumed")) == UPDATES
+        assert without_times(rank["resumed"]) == without_times(rank["straight"])
+    left = {path.name for path in (folders["two"] / "resumed").iterdir()}
+    assert left == {"metrics.jsonl", "samples.jsonl", "eval.json", "checkpoint", "policy"}

@@ -1,0 +1,75 @@
+"""What each rank of a run sees. Started by test_two_ranks, alone and under the deepspeed launcher:
+
+    python -m tests.training.two_ranks FOLDER
+
+FOLDER holds `config.yaml`. The run is trained straight through in FOLDER/straight, and broken off and resumed in
+FOLDER/resumed; each rank writes what it saw to FOLDER/rank<r>.json.
+"""
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import torch
+from accelerate.state import AcceleratorState
+
+from agpo_core import provenance
+from agpo_core.config import TrainConfig
+from agpo_core.training import train as module
+from tests.conftest import Toy
+
+
+class ObservedRun(module.Run):
+    """A run that keeps what this rank sees."""
+
+    seen: list[dict]
+
+    def log(self, rollouts, batch, steps, controllers):
+        super().log(rollouts, batch, steps, controllers)
+        self.seen.append(
+            {
+                "slots": rollouts.prompts.slots_P.tolist(),
+                "texts": rollouts.grouped(rollouts.texts),
+                "tau": rollouts.temperature_B.unique().tolist(),
+                "epsilon": batch.epsilon_B_1.unique().tolist(),
+                "entropy": batch.entropy,
+                "step_kl": self.step_kl,
+                "states": [self.clip_state, self.temperature_state],
+                "horizon": self.horizon.state(),
+                "steps": steps,
+                "controllers": controllers,
+            }
+        )
+
+    def finish(self):
+        super().finish()
+        weights = torch.cat([p.detach().flatten() for p in self.policy.parameters()])
+        digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()
+        self.seen.append({"weights": digest, "evaluations": self.evaluations})
+
+
+def observe(config: TrainConfig, folder: Path, stops: list) -> list[dict]:
+    """Train in a folder, breaking off after each number of updates in `stops`; None: to the end."""
+    folder.mkdir(exist_ok=True)
+    ObservedRun.seen = []
+    for stop_after in stops:
+        module.train(config, folder, stop_after)
+        AcceleratorState._reset_state()
+    return ObservedRun.seen
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    module.Run = ObservedRun
+    module.get_task = lambda name, data_dir=None: Toy(name)
+    config = TrainConfig.load(folder / "config.yaml")
+    seen = {
+        "straight": observe(config, folder / "straight", [None]),
+        "resumed": observe(config, folder / "resumed", [2, None]),
+    }
+    provenance.write_json(folder / f"rank{os.environ.get('RANK', '0')}.json", seen)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[-1]))
