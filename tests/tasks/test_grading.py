@@ -112,7 +112,9 @@ def test_the_collected_gsm8k_cases_are_all_judged_right():
     cases = [json.loads(line) for line in (DATA / "grader_cases.jsonl").read_text("utf-8").splitlines()]
     cases = [case for case in cases if case["benchmark"] == "GSM8K"]
     assert len(cases) == 12
-    assert [case["id"] for case in cases if grade(case["candidate"], case["gold"], GSM8K).reward != case["should_match"]] == []
+    assert [
+        case["id"] for case in cases if grade(case["candidate"], case["gold"], GSM8K).reward != case["should_match"]
+    ] == []
 
 
 @needs_data

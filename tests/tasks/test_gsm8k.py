@@ -16,7 +16,10 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k"  # besi
 def row(i):
     """An official-format record whose answer is 1000 + i."""
     total = f"{1000 + i:,}"
-    return {"question": f"What is 1000 + {i}?", "answer": f"It is 1000 + {i} = <<1000+{i}={1000 + i}>>{total}.\n#### {total}"}
+    return {
+        "question": f"What is 1000 + {i}?",
+        "answer": f"It is 1000 + {i} = <<1000+{i}={1000 + i}>>{total}.\n#### {total}",
+    }
 
 
 def write(folder, train=(), test=()):
@@ -54,7 +57,7 @@ def test_a_completion_is_graded_by_its_marked_number_or_its_last_one(folder):
 
 
 def test_a_missing_folder_or_file_is_named_with_the_remedy(tmp_path):
-    with pytest.raises(FileNotFoundError, match="data_dir: no folder .*nowhere.*train.jsonl and test.jsonl.*openai/gsm8k"):
+    with pytest.raises(FileNotFoundError, match="data_dir: no folder .*nowhere.*train.jsonl and .*openai/gsm8k"):
         get_task("gsm8k", data_dir=str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match="data_dir: .* has no test.jsonl; put there"):
         get_task("gsm8k", data_dir=str(tmp_path)).problems("test")
