@@ -14,6 +14,7 @@ import argparse
 import ast
 import difflib
 import itertools
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -280,9 +281,15 @@ def changes(params: dict, recorded: dict) -> list[str]:
     ]
 
 
-def promote(experiment: str, profile: str) -> Path:
+RUN_FILES = ("run.json", "config.yaml", "metrics.jsonl", "eval.json")
+
+
+def promote(experiment: str, profile: str, runs_to: str | None = None) -> Path:
     """Write the grid that was run last to `outputs/reference/`.
 
+    Args:
+        experiment, profile: name the grid.
+        runs_to: a folder in `outputs/reference/` that also receives the files of each run; for grids of few runs.
     Raises:
         FileNotFoundError: no grid of this name was run.
         ValueError: a run is unfinished, or was made from uncommitted changes.
@@ -305,14 +312,20 @@ def promote(experiment: str, profile: str) -> Path:
         raise ValueError(f"not made from a commit: {', '.join(dirty)}. Commit, delete these runs, run again.")
     to = records.folder(experiment, profile)
     records.save(results, to)
+    for job in jobs if runs_to else []:
+        folder = paths.reference() / runs_to / f"{job.arm.name}-s{job.seed}-{job.start}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in RUN_FILES:
+            if (job.folder / name).exists():  # a start has no updates, so no metrics
+                shutil.copy(job.folder / name, folder / name)
     return to
 
 
-def record(experiment: str, profile: str, seeds: list[int]) -> Path:
-    """Train a profile's grid with these seeds, and promote it; finished runs are reused."""
+def record(experiment: str, profile: str, changed: dict, runs_to: str | None = None) -> Path:
+    """Train a profile's grid with some parameters changed, and promote it; finished runs are reused."""
     params = yaml.safe_load((paths.params() / f"{profile}.yaml").read_text(encoding="utf-8"))
-    run(experiment, params | {"run_mode": "train", "seeds": seeds})
-    return promote(experiment, profile)
+    run(experiment, params | changed | {"run_mode": "train"})
+    return promote(experiment, profile, runs_to)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -320,15 +333,18 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("command", choices=["record", "promote"])
     parser.add_argument("experiment", help="the notebook's name")
     parser.add_argument("profile", help="a name in params/")
-    parser.add_argument("--seeds", type=int, nargs="+", help="of `record`")
+    parser.add_argument("--seeds", type=int, nargs="+", help="of `record`: instead of the profile's")
+    parser.add_argument("--data-dir", help="of `record`: instead of the profile's")
+    parser.add_argument("--runs-to", help="a folder in outputs/reference/ that receives each run's files")
     args = parser.parse_args(argv)
-    if (args.command == "record") != bool(args.seeds):
-        parser.error("--seeds goes with record, and only with it.")
+    changed = {name: value for name in ("seeds", "data_dir") if (value := getattr(args, name))}
+    if changed and args.command == "promote":
+        parser.error(f"{', '.join(changed)}: goes with record alone; promote takes the grid as it was run.")
     try:
         if args.command == "record":
-            to = record(args.experiment, args.profile, args.seeds)
+            to = record(args.experiment, args.profile, changed, args.runs_to)
         else:
-            to = promote(args.experiment, args.profile)
+            to = promote(args.experiment, args.profile, args.runs_to)
     except (FileNotFoundError, ValueError) as error:
         parser.error(str(error))
     print(f"{to.relative_to(paths.root())}: {', '.join(sorted(p.name for p in to.iterdir()))}")

@@ -39,20 +39,21 @@ def results() -> str:
 
 
 def small() -> str:
-    """The recorded runs of a real language model, each in a row."""
-    lines = ["| run | updates | reward, first and last update | τ | ε | test score, before and after | s |",
+    """The recorded runs of a real language model, each in a row beside its start."""
+    lines = ["| task | updates | reward, first and last four updates | τ | ε | greedy on test, before and after | s |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for folder in sorted(path.parent for path in paths.reference().glob("small/*/*/run.json")):
+    for folder in sorted(path.parent for path in paths.reference().glob("small/*/agpo-*/metrics.jsonl")):
+        start = next(folder.parent.glob("start-*"))
         rows = pd.DataFrame(provenance.read_jsonl(folder / "metrics.jsonl"))
-        test = provenance.read_json(folder / "eval.json")
-        before, after = test["dev"][0], test["test"]
+        before, after = (provenance.read_json(run / "eval.json")["test"] for run in (start, folder))
+        task = folder.parent.name
         cells = [
-            f"[{folder.parent.name}/{folder.name}]({folder.relative_to(paths.root()).as_posix()})",
+            f"[`{task}`]({folder.relative_to(paths.root()).as_posix()})",
             f"{rows['update'].max()}",
-            f"{rows['reward'].iloc[0]:.3f}, {rows['reward'].iloc[-1]:.3f}",
+            f"{rows['reward'][:4].mean():.3f}, {rows['reward'][-4:].mean():.3f}",
             f"{rows['tau'].min():.3f} to {rows['tau'].max():.3f}",
             f"{rows['epsilon'].min():.3f} to {rows['epsilon'].max():.3f}",
-            f"{before['macro']:.3f} (dev), {after['macro']:.3f} (test)",
+            f"{before['macro']:.2f}, {after['macro']:.2f} of {after['problems']} problems",
             f"{rows['seconds'].iloc[-1]:.0f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")

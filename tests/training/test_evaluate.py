@@ -1,10 +1,13 @@
 """Greedy evaluation: the split's first problems, in order, whatever the batch."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from accelerate import Accelerator
 
 from agpo_core.config import ConfigError
+from agpo_core.training import evaluate as module
 from agpo_core.training.evaluate import evaluate
 from agpo_core.training.policy import load_policy
 from agpo_core.training.rollout import TransformersEngine
@@ -56,6 +59,21 @@ def test_each_task_keeps_its_own_rewards(run_evaluation):
 
 def test_fewer_problems_are_the_first_ones(run_evaluation):
     assert run_evaluation("dev", 2)[0]["toy"] == run_evaluation("dev", 6)[0]["toy"][:2]
+
+
+def test_the_shares_of_ranks_are_merged_in_the_order_of_the_split(
+    config, toy, run_evaluation, monkeypatch
+):
+    shares = []
+    monkeypatch.setattr(module, "gather_object", lambda share: shares.extend(share) or shares)
+    c = config()
+    engine = TransformersEngine(*load_policy(c), c)
+    for rank in range(3):  # 7 problems: shares of 3, 2 and 2
+        accelerator = SimpleNamespace(process_index=rank, num_processes=3)
+        found = evaluate(engine, {"toy": toy}, "test", 7, accelerator)
+    assert [len(rewards) for rewards, _ in shares] == [3, 2, 2]
+    monkeypatch.undo()
+    assert found == run_evaluation("test", 7)
 
 
 def test_asking_for_more_problems_than_there_are_raises(run_evaluation):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agpo_core import paths
 from agpo_core.tasks import MICRO_TASKS, get_task
@@ -14,8 +15,6 @@ SHIPPED = sorted(MODELS)
 
 
 def load(name):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     folder = paths.models() / name
     return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(
         folder

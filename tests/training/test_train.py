@@ -496,6 +496,7 @@ def test_dropped_groups_leave_loss_and_mean(config, tmp_path, recorded):
         if equal_p.all():
             assert (step["loss"], step["norm"]) == (0.0, 0.0)
     mixed = next(b for b in recorded["batches"] if 0 < b.keep_B.sum() < 8)
+    mixed.reference_logps_B_T -= 0.5  # away from the policy: a dropped row has a KL that would tell
     kept = mixed.rows(0, 1) if mixed.keep_B[0] else mixed.rows(1, 2)
     model, _ = load_policy(c)
     with torch.no_grad():

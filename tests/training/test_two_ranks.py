@@ -97,18 +97,39 @@ def test_each_rank_samples_its_own_prompts(seen):
         assert (a["slots"], b["slots"]) == ([0, 2, 4, 6], [1, 3, 5, 7])
 
 
+def by_slot(a, b, key):
+    """What two ranks saw of each prompt, in the order of the prompts."""
+    values = dict(zip(a["slots"] + b["slots"], a[key] + b[key], strict=True))
+    return [values[slot] for slot in range(8)]
+
+
 def test_two_ranks_draw_what_one_process_draws(seen):
     one, (first, second), _ = seen
     for whole, a, b in zip(updates(one), updates(first), updates(second), strict=True):
-        by_slot = dict(zip(a["slots"] + b["slots"], a["texts"] + b["texts"], strict=True))
-        assert [by_slot[slot] for slot in whole["slots"]] == whole["texts"]
+        assert by_slot(a, b, "texts") == whole["texts"]
+
+
+def test_gathered_values_stand_in_the_order_of_the_prompts(seen):
+    one, ranks, _ = seen
+    for record in (one, *ranks):
+        assert all(entry["order"] == list(range(8)) for entry in updates(record))
+
+
+def test_a_prompt_has_its_own_controllers_on_whatever_rank(seen):
+    (whole,), *ranks = (updates(record, "prompt") for record in (seen[0], *seen[1]))
+    for key in ("tau", "epsilon"):
+        assert len(set(whole[key])) >= 3
+        assert_close(by_slot(*(rank[0] for rank in ranks), key), whole[key])
 
 
 def test_statistics_and_controllers_equal_those_of_one_process(seen):
     one, (first, _), _ = seen
     for whole, a in zip(updates(one), updates(first), strict=True):
-        for key in ("tau", "epsilon", "entropy", "states", "controllers"):
+        for key in ("entropy", "states", "controllers"):
             assert_close(a[key], whole[key])
+        for key in ("tau", "epsilon"):
+            (value,) = set(a[key])
+            assert_close(value, whole[key][0])
         assert a["horizon"]["tokens"] == whole["horizon"]["tokens"]
 
 

@@ -2,8 +2,9 @@
 
     python -m tests.training.two_ranks FOLDER
 
-FOLDER holds `config.yaml`. The run is trained straight through in FOLDER/straight, and broken off and resumed in
-FOLDER/resumed; each rank writes what it saw to FOLDER/rank<r>.json.
+FOLDER holds `config.yaml`. The run is trained straight through in FOLDER/straight, broken off and
+resumed in FOLDER/resumed, and for one update with controllers of each prompt's own in
+FOLDER/prompt; each rank writes what it saw to FOLDER/rank<r>.json.
 """
 
 import hashlib
@@ -31,8 +32,9 @@ class ObservedRun(module.Run):
             {
                 "slots": rollouts.prompts.slots_P.tolist(),
                 "texts": rollouts.grouped(rollouts.texts),
-                "tau": rollouts.temperature_B.unique().tolist(),
-                "epsilon": batch.epsilon_B_1.unique().tolist(),
+                "order": self.gather(rollouts.prompts.slots_P).tolist(),
+                "tau": rollouts.temperature_B[:: rollouts.group].tolist(),
+                "epsilon": batch.epsilon_B_1[:: rollouts.group, 0].tolist(),
                 "entropy": batch.entropy,
                 "step_kl": self.step_kl,
                 "states": [self.clip_state, self.temperature_state],
@@ -67,6 +69,7 @@ def main(folder: Path) -> None:
     seen = {
         "straight": observe(config, folder / "straight", [None]),
         "resumed": observe(config, folder / "resumed", [2, None]),
+        "prompt": observe(config.replace(controller_scope="prompt"), folder / "prompt", [1]),
     }
     provenance.write_json(folder / f"rank{os.environ.get('RANK', '0')}.json", seen)
 
