@@ -49,8 +49,8 @@ def random_model(family, seed=0):
             if weight.ndim == 2:
                 weight *= 3.0 if "embed" in name else 4.0
         model.get_input_embeddings().weight[tokenizer.eos_token_id] *= 3.0
-    if family != "qwen2":
-        tokenizer.init_kwargs.pop("auto_map", None)  # XXX temporary
+    if family != "qwen2":  # AutoTokenizer trips over the entry that it needs for Qwen2
+        tokenizer.init_kwargs.pop("auto_map", None)
     return model, tokenizer
 
 

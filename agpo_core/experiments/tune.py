@@ -3,8 +3,7 @@
     python -m agpo_core.experiments.tune EXPERIMENT PROFILE --rates 1.0e-4 2.0e-4 4.0e-4 --seeds 101 102
 
 Trains every arm at every rate with seeds that the experiment does not report, without a look at test, and writes the
-rate with the best mean score on dev into `params/PROFILE.yaml`, and all trials into the record. A control that follows
-another arm's updates takes the rate of its method.
+rate with the best mean score on dev into `params/PROFILE.yaml`, and all trials into the record.
 """
 
 import argparse
@@ -21,39 +20,56 @@ TRIALS = "learning_rates.csv"
 
 
 def trials(experiment: str, profile: str, rates: list[float], seeds: list[int]) -> pd.DataFrame:
-    """Train what is missing; one row for each arm x rate x seed, with the last score on dev."""
+    """Train what is missing; one row for each arm x rate x seed, with the last score on dev.
+
+    An arm that follows another takes the updates of that one's trial at the same rate and seed.
+    """
     params = yaml.safe_load((paths.params() / f"{profile}.yaml").read_text(encoding="utf-8"))
-    arms = [name for name in params["methods"] if name != "start" and not grid.ARMS[name].follows]
-    params |= {"run_mode": "train", "methods": arms, "seeds": seeds, "cross_starts": False}
+    arms = [grid.ARMS[name] for name in params["methods"] if name != "start"]
+    leading = [arm.name for arm in arms if not arm.follows]
+    params |= {"run_mode": "train", "methods": leading, "seeds": seeds, "cross_starts": False}
     params |= {f"learning_rate_{name}": None for name in grid.ARMS if name != "start"}
-    rows, folders = [], []
-    for rate in rates:
-        for job in grid.plan(experiment, {**params, "learning_rate": rate}):
-            config = job.config.replace(test_problems=0)
-            name = f"{job.arm.name}-s{job.seed}-{job.start}-{config.hash()}"
-            folder = paths.runs() / experiment / f"{profile}-rates" / name
-            folder.mkdir(parents=True, exist_ok=True)
-            config.save(folder / "config.yaml")
-            folders.append(folder)
-            rows.append({"arm": job.arm.name, "rate": rate, "seed": job.seed, "start": job.start})
-    missing = [folder for folder in folders if not launch.is_finished(folder)]
-    names = ("launcher", "ranks", "hostfile", "parallel", "master_port")
-    launch.launch(missing, **{name: params[name] for name in names})
-    for row, folder in zip(rows, folders, strict=True):
-        row["dev"] = round(provenance.read_json(folder / "eval.json")["dev"][-1]["macro"], 5)
-        row["commit"] = provenance.read_json(folder / "run.json")["commit"]
+    plans = {rate: grid.plan(experiment, params | {"learning_rate": rate}) for rate in rates}
+    configs = {
+        (job.arm.name, rate, job.seed, job.start): job.config.replace(test_problems=0)
+        for rate, jobs in plans.items()
+        for job in jobs
+    }
+    folders = _train(experiment, profile, configs, params)
+    for arm in arms:
+        for (name, *key), config in list(configs.items()):
+            if arm.follows and name == arm.method:
+                leader = folders[arm.follows, *key]
+                updates = provenance.read_jsonl(leader / "metrics.jsonl")[-1]["update"]
+                configs[arm.name, *key] = config.replace(**arm.settings, horizon=float(updates))
+    folders = _train(experiment, profile, configs, params)
+    rows = []
+    for (name, rate, seed, start), folder in folders.items():
+        dev = provenance.read_json(folder / "eval.json")["dev"][-1]["macro"]
+        commit = provenance.read_json(folder / "run.json")["commit"]
+        rows.append({"arm": name, "rate": rate, "seed": seed, "start": start, "dev": round(dev, 5), "commit": commit})
     return pd.DataFrame(rows)
+
+
+def _train(experiment: str, profile: str, configs: dict, params: dict) -> dict:
+    """Train the trials that are not finished; the folder of each."""
+    folders = {}
+    for key, config in configs.items():
+        name, _, seed, start = key
+        run = f"{name}-s{seed}-{start}-{config.hash()}"
+        folders[key] = folder = paths.runs() / experiment / f"{profile}-rates" / run
+        folder.mkdir(parents=True, exist_ok=True)
+        config.save(folder / "config.yaml")
+    missing = [folder for folder in folders.values() if not launch.is_finished(folder)]
+    launch.launch(missing, **{name: params[name] for name in grid.LAUNCH})
+    return folders
 
 
 def choose(table: pd.DataFrame) -> dict[str, float]:
     """The rate with the best mean dev score of each arm; the lower rate where two are equal."""
     means = table.groupby(["arm", "rate"])["dev"].mean().reset_index()
     best = means.sort_values(["dev", "rate"], ascending=[False, True]).groupby("arm", sort=False)
-    chosen = best["rate"].first().to_dict()
-    for name, arm in grid.ARMS.items():
-        if arm.follows and arm.method in chosen:
-            chosen[name] = chosen[arm.method]
-    return chosen
+    return best["rate"].first().to_dict()
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -95,6 +95,7 @@ class Reference:
         kind = config.reference
         if kind == "auto":
             kind = "adapter_disabled" if config.lora_rank > 0 else "frozen_copy"
+            kind = kind if config.beta > 0 else "none"  # nothing would read it
         self.kind = kind
         self.policy = model
         self.copy = None

@@ -25,10 +25,6 @@ def test_of_equal_scores_the_lower_rate_is_chosen():
     assert tune.choose(trials(("grpo", 2e-4, 1, 0.5), ("grpo", 1e-4, 1, 0.5)))["grpo"] == 1e-4
 
 
-def test_a_control_that_follows_another_arm_takes_the_rate_of_its_method():
-    assert tune.choose(trials(("grpo", 2e-4, 1, 0.5)))["grpo_matched_updates"] == 2e-4
-
-
 def test_rates_are_written_into_the_profile_and_comments_stay():
     text = "learning_rate: 1.0e-4  # peak\nlearning_rate_grpo: null   # its own\nlearning_rate_agpo: 3.0e-4\n"
     written = tune.with_rates(text, {"grpo": 5e-5, "agpo": 2e-4})

@@ -61,9 +61,7 @@ def test_fewer_problems_are_the_first_ones(run_evaluation):
     assert run_evaluation("dev", 2)[0]["toy"] == run_evaluation("dev", 6)[0]["toy"][:2]
 
 
-def test_the_shares_of_ranks_are_merged_in_the_order_of_the_split(
-    config, toy, run_evaluation, monkeypatch
-):
+def test_the_shares_of_ranks_are_merged_in_the_order_of_the_split(config, toy, run_evaluation, monkeypatch):
     shares = []
     monkeypatch.setattr(module, "gather_object", lambda share: shares.extend(share) or shares)
     c = config()

@@ -272,9 +272,11 @@ def test_lora_trains_adapters_alone(config):
     }
 
 
-def test_without_a_reference_there_are_no_log_probabilities(config):
-    c = config(reference="none", beta=0.0)
+@pytest.mark.parametrize("kind", ["none", "auto"])
+def test_without_a_penalty_there_is_no_reference(config, kind):
+    c = config(reference=kind, beta=0.0)
     reference = Reference(load_policy(c)[0], c)
+    assert reference.copy is None
     assert reference.logps(make_batch(), shared=True) is None
 
 
