@@ -548,6 +548,26 @@ def test_the_ratio_is_taken_at_the_temperature_asked_for(config, tmp_path, recor
             torch.testing.assert_close(old_B_T[batch.mask_B_T], expected[batch.mask_B_T], rtol=1e-5, atol=5e-5)
 
 
+def test_entropy_and_step_kl_are_means_over_tokens_at_temperature_one(config, tmp_path, recorded):
+    c = config(horizon=1.0, tau_base=1.3)
+    result = run(c, tmp_path / "run")
+    (row,) = result.rows
+    start, _ = load_policy(c)
+    end, _ = load_policy(c.replace(model=str(result.folder / "policy")))
+    entropy, drift, tokens = 0.0, 0.0, 0
+    for batch in recorded["batches"][:2]:
+        ids, mask = batch.completion_ids_B_T, batch.mask_B_T
+        with torch.no_grad():
+            old, new = (completion_logits(m, batch).log_softmax(-1) for m in (start, end))
+        entropy -= (old.exp() * old).sum(-1)[mask].sum().item()
+        gap = (old - new).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+        drift += gap[mask].sum().item()  # Eq. 6
+        tokens += mask.sum().item()
+    assert row["entropy"] == pytest.approx(entropy / tokens, rel=1e-5)
+    assert row["step_kl"] == pytest.approx(drift / tokens, rel=1e-3, abs=1e-5)
+    assert abs(row["step_kl"]) > 1e-3
+
+
 def test_in_the_scope_of_a_prompt_each_group_has_its_own_radius_and_temperature(config, tmp_path, recorded):
     c = config("agpo", horizon=1.0, controller_scope="prompt", epsilon_base=0.06)
     (row,) = run(c, tmp_path / "run").rows
