@@ -42,15 +42,13 @@ def random_model(family, seed=0):
     """
     from agpo_core.training.tiny_models import character_tokenizer, new_model
 
-    tokenizer = character_tokenizer()
+    tokenizer = character_tokenizer(family)
     model = new_model(family, tokenizer, seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.ndim == 2:
                 weight *= 3.0 if "embed" in name else 4.0
         model.get_input_embeddings().weight[tokenizer.eos_token_id] *= 3.0
-    if family != "qwen2":  # AutoTokenizer trips over the entry that it needs for Qwen2
-        tokenizer.init_kwargs.pop("auto_map", None)
     return model, tokenizer
 
 

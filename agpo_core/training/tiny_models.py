@@ -43,7 +43,7 @@ MODELS = {
 }
 
 
-def character_tokenizer():
+def character_tokenizer(architecture: str = "qwen2"):
     """One token a character; padding and end-of-sequence are different tokens."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -59,9 +59,9 @@ def character_tokenizer():
         unk_token=UNKNOWN,
         padding_side="left",
         clean_up_tokenization_spaces=False,
-        # Without an entry here, AutoTokenizer takes Qwen2's own class and ignores the saved one.
-        auto_map={"AutoTokenizer": [None, None]},
         model_max_length=64,
+        # Without an entry here, AutoTokenizer takes Qwen2's own class and ignores the saved one.
+        **({"auto_map": {"AutoTokenizer": [None, None]}} if architecture == "qwen2" else {}),
     )
 
 
@@ -168,7 +168,7 @@ def _measure_task(model, tokenizer, task) -> dict:
 def make(name: str) -> dict:
     """Train, save and measure one embedded model; returns what starts.json records of it."""
     architecture, seed = MODELS[name]
-    tokenizer = character_tokenizer()
+    tokenizer = character_tokenizer(architecture)
     model = new_model(architecture, tokenizer, seed)
     began = time.perf_counter(), time.process_time()
     sft(

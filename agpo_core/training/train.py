@@ -40,6 +40,8 @@ from agpo_core.training import checkpoint, policy
 from agpo_core.training.evaluate import evaluate
 from agpo_core.training.rollout import Prompts, Rollouts, TransformersEngine, score
 
+PINNED = 0.9  # share of updates at the floor above which an adaptive radius is called fixed
+
 
 def train(config: TrainConfig, run_dir: Path, stop_after: int | None = None) -> None:
     """Train one run, from its last checkpoint or from the start, to its horizon.
@@ -253,15 +255,18 @@ class Run:
 
     def temperatures(self, states):
         """tau of each prompt of this rank (Eq. 12); one for the whole update unless the scope is a prompt."""
-        state, values, log = self.temperature_state, [], {}
+        state, values, heard = self.temperature_state, [], []
         for signals in states or [None]:
             raw = self.temperature.raw(state, signals)
             if isinstance(self.temperature, AdaptiveTemperature):
-                log["uncertainty"] = self.temperature.uncertainty(signals)
-                log["uncertainty_baseline"] = self.temperature.baseline(state, signals)
+                heard.append((self.temperature.uncertainty(signals), self.temperature.baseline(state, signals)))
             value, state = self.temperature.update(state, signals)
             values.append((value, raw))
-        return self._spread(values), state, {**log, **_summary("tau", values)}
+        log = _summary("tau", values)
+        if heard:
+            U, baseline = zip(*heard, strict=True)
+            log |= {"uncertainty": sum(U) / len(U), "uncertainty_baseline": sum(baseline) / len(baseline)}
+        return self._spread(values), state, log
 
     def radii(self, states, entropy: float, step_kl: float):
         """epsilon of each prompt of this rank (Eq. 4), a constant in the loss."""
@@ -353,6 +358,7 @@ class Run:
                 norm = None
                 if accelerator.sync_gradients:
                     norm = accelerator.clip_grad_norm_(self.model.parameters(), c.max_grad_norm)
+                    norm = self._finite(float(norm))
                 self.optimiser.step()
                 self.optimiser.zero_grad()
             loss_sum += loss.item()
@@ -360,14 +366,16 @@ class Run:
             counts = (binding_B_T & part.mask_B_T, active_B_T, part.mask_B_T)
             binds += torch.stack([count_B_T.sum() for count_B_T in counts])
         binding, active, tokens = accelerator.reduce(binds, "sum").tolist()
-        norm = float(norm)
-        if not math.isfinite(norm):
-            raise FloatingPointError(
-                f"gradient norm is {norm} at update {self.horizon.updates}: the run stops before the "
-                "weights are lost; lower learning_rate, or raise beta. The last checkpoint is whole."
-            )
         loss = self.total(loss_sum)
         return {"loss": loss, "norm": norm, "binding": binding, "active": active, "tokens": tokens}
+
+    def _finite(self, norm: float) -> float:
+        if math.isfinite(norm):
+            return norm
+        raise FloatingPointError(
+            f"gradient norm is {norm} at update {self.horizon.updates + 1}: the run stops; its last checkpoint is "
+            "whole. Lower learning_rate, or raise beta."
+        )
 
     @torch.no_grad()
     def drift(self, batch: Batch) -> float:
@@ -517,12 +525,27 @@ class Run:
 
     def finish(self) -> None:
         """Evaluate on test, once, and save the policy in Hugging Face format."""
+        self._warn_of_a_pinned_radius()
         if self.config.test_problems > 0:
             self.evaluations["test"] = self._evaluate("test", self.config.test_problems)
             self._write_evaluations()
         if self.accelerator.is_main_process:
             policy.save_policy(self.policy, self.tokenizer, self.run_dir / "policy")
         self.accelerator.wait_for_everyone()
+
+
+    def _warn_of_a_pinned_radius(self) -> None:
+        """Eq. 4 multiplies by H in nats: below about 0.3 the radius lies at its floor whatever the other signals."""
+        if self.config.clip != "adaptive" or self.horizon.updates == 0:
+            return
+        rows = provenance.read_jsonl(self.run_dir / "metrics.jsonl")
+        share = sum(row["epsilon"] == self.config.epsilon_min for row in rows) / len(rows)
+        if share > PINNED:
+            warnings.warn(
+                f"the clip radius lay at epsilon_min in {share:.0%} of updates, so it was in effect fixed: "
+                "lower epsilon_min, or set clip_entropy to ratio_ema.",
+                stacklevel=2,
+            )
 
 
 def minibatch_loss(model, batch: Batch, config: TrainConfig, denominator: int):
@@ -620,6 +643,11 @@ def make_accelerator(config: TrainConfig):
             f"= {config.minibatches} x {ranks}."
         )
     share = config.prompts_per_update // parts
+    if config.dtype == "bfloat16" and "LOCAL_RANK" not in os.environ:
+        raise ConfigError(
+            "dtype bfloat16 needs DeepSpeed, which keeps float32 weights to add small updates to: "
+            "set launcher to deepspeed (one rank will do), or dtype to float32."
+        )
     common = {
         "mixed_precision": "bf16" if config.dtype == "bfloat16" else "no",
         "gradient_accumulation_steps": math.ceil(share / (config.micro_batch_prompts or share)),

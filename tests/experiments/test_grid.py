@@ -48,7 +48,7 @@ def test_an_arm_is_its_method_with_its_own_settings(launched, params):
 
 
 def test_an_arm_may_have_a_learning_rate_of_its_own(launched, params):
-    jobs = jobs_by_key(params | {"learning_rate": 1.0e-3, "learning_rate_agpo": 2.0e-3})
+    jobs = jobs_by_key(params | {"learning_rate": 1.0e-3, "learning_rate_agpo": 2.0e-3, "learning_rate_grpo": None})
     assert jobs["agpo", 42, "tiny-qwen2-a"].config.learning_rate == 2.0e-3
     assert jobs["grpo", 42, "tiny-qwen2-a"].config.learning_rate == 1.0e-3
 
@@ -241,6 +241,21 @@ def test_the_command_line_promotes_or_says_why_not(launched, params, monkeypatch
     grid.run(NAME, params | {"methods": ["grpo"]})
     grid.main(["promote", NAME, "tiny"])
     assert "reference/tiny/table: meta.json, runs.csv, traces.csv" in capsys.readouterr().out
+
+
+def test_a_record_is_trained_with_the_seeds_given_and_may_keep_the_runs_files(launched):
+    to = grid.record(NAME, "smoke", {"seeds": [7]}, runs_to="kept")
+    assert set(pd.read_csv(to / "runs.csv").query("arm != 'start'")["seed"]) == {7}
+    kept = paths.reference() / "kept" / "agpo-s7-tiny-qwen2-a"
+    assert sorted(file.name for file in kept.iterdir()) == [
+        "config.yaml", "eval.json", "metrics.jsonl", "run.json",
+    ]  # fmt: skip
+
+
+def test_promote_refuses_what_only_a_record_can_change(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        grid.main(["promote", NAME, "tiny", "--seeds", "1"])
+    assert "seeds: goes with record alone" in capsys.readouterr().err
 
 
 # -- run_mode plan --------------------------------------------------------------------------------------
