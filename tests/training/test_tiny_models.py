@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agpo_core import paths
 from agpo_core.tasks import MICRO_TASKS, get_task
 from agpo_core.tasks.micro import ALPHABET
+from agpo_core.training.baselines import sft
 from agpo_core.training.tiny_models import MODELS, character_tokenizer, complete, demonstrations
 
 SHIPPED = sorted(MODELS)
@@ -16,9 +17,8 @@ SHIPPED = sorted(MODELS)
 
 def load(name):
     folder = paths.models() / name
-    return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(
-        folder
-    )
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    return model, AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -89,3 +89,10 @@ def test_the_two_supervised_starts_of_the_first_family_differ():
 
 def test_the_tokenizer_is_made_anew_as_it_was_shipped():
     assert character_tokenizer().get_vocab() == load("tiny-qwen2-a")[1].get_vocab()
+
+
+def test_supervision_refuses_a_tokenizer_that_cannot_mark_an_end():
+    tokenizer = character_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token
+    with pytest.raises(ValueError, match="eos token"):
+        sft(None, tokenizer, [("1+1=", "2")], batch_size=1, learning_rate=1.0e-3)
