@@ -41,8 +41,7 @@ def group_advantages(rewards_P_G, mode="std", eps=1.0e-8, fallback="std"):
     if rewards_P_G.shape[1] == 1:
         raise ValueError(
             "rewards_P_G: a group of one equals its own mean, so that its advantage carries no "
-            "signal; sample two or more rollouts a prompt, or use global normalisation over the "
-            "batch (REINFORCE++)."
+            "signal; sample two or more rollouts a prompt, or normalise over the whole batch."
         )
     sigma_P_1 = dispersion(rewards_P_G, mode, fallback)[:, None]
     centred_P_G = rewards_P_G - rewards_P_G.mean(dim=1, keepdim=True)

@@ -270,8 +270,7 @@ def _check_ranges(c: TrainConfig) -> None:
         )
     if c.group_size == 1:
         raise ConfigError(
-            "group_size 1 gives every group advantage 0: use at least 2 completions a prompt, "
-            "or a method with global normalisation."
+            "group_size 1 gives every group advantage 0: use at least 2 completions a prompt."
         )
     if c.activation_checkpointing and c.shared_prompt:
         raise ConfigError(

@@ -170,7 +170,7 @@ LOGGED = {
     "reference_kl": ("mean of log π_old - log π_ref, T = 1: estimates KL(π‖π_ref)", "nats/token"),
     "reference_kl_sequence": ("reference_kl × length", "nats/sequence"),
     "sampler_gap": (
-        "mean of log p_sampler - log π_old at τ: -log of the nucleus's mass",
+        "mean of log p_sampler - log π_old at the ratio's temperature",
         "nats/token",
     ),
     "loss": ("Eq. 7, mean over the update's gradient steps; no measure of progress", "1"),

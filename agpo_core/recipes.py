@@ -42,6 +42,21 @@ def resolve(method: str, **params) -> TrainConfig:
     return TrainConfig.from_dict({**RECIPES[method].settings, **params, "method": method})
 
 
+def load(path) -> TrainConfig:
+    """Read a run's `config.yaml`; the method's recipe fills in what the file does not say.
+
+    Raises:
+        ConfigError: see `resolve`; the file names no method.
+    """
+    import yaml
+
+    with open(path, encoding="utf-8") as file:
+        params = yaml.safe_load(file) or {}
+    if "method" not in params:
+        raise ConfigError(f"{path} names no method: add one of {', '.join(RECIPES)}.")
+    return resolve(**params)
+
+
 def difference(method: str, other: str) -> dict[str, tuple]:
     """The settings in which two methods differ, as {setting: (value, other value)}."""
     a, b = resolve(method), resolve(other)

@@ -131,7 +131,7 @@ def test_dropping_groups_without_signal_leaves_the_others_unchanged():
 
 
 def test_a_group_of_one_is_refused_with_the_remedy():
-    with pytest.raises(ValueError, match="rewards_P_G: a group of one.*global normalisation"):
+    with pytest.raises(ValueError, match="rewards_P_G: a group of one.*normalise over the whole batch"):
         group_advantages(torch.tensor([[1.0], [0.0]]))
 
 

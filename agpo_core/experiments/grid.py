@@ -6,8 +6,8 @@
 `record` trains a profile's grid with the seeds given and writes it to `outputs/reference/`, where it is committed;
 `promote` writes the grid that was run last.
 
-An *arm* is a method with the settings that make it a row of a table: the four critic-free methods
-of AGPO's Table 1, and the controls without which they cannot be told apart.
+An *arm* is a method with the settings that make it a row of a table: the four GRPO-based methods of
+AGPO's Table 1, and the controls without which they cannot be told apart.
 """
 
 import argparse

@@ -25,14 +25,14 @@ def results() -> str:
     record = records.load(TABLE1, "tiny")
     runs = record.runs
     budgets = report.budgets(runs)
-    lines = ["| arm | macro-average, % | difference from GRPO, points | updates | tokens | trained on | s a run |",
+    lines = ["| arm | macro-average, % | difference from GRPO | updates | tokens | trained on | seconds in updates |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for arm in arms_of(runs):
         title, scores = ARMS[arm].title, macro(runs[runs["arm"] == arm])
         if arm == "start":
             lines.append(f"| {title} | {scores.mean():.1f} | | | | | |")
             continue
-        difference = "" if arm == "grpo" else t_interval(paired(runs, arm, "grpo")).text("+")
+        difference = "" if arm == "grpo" else t_interval(paired(runs, arm, "grpo")).text("+").replace("-", "−")
         spent = budgets.loc[title, ["updates", "tokens", "trained on", "seconds"]]
         lines.append(f"| {title} | {t_interval(scores).text()} | {difference} | {' | '.join(spent)} |")
     return "\n".join(lines)
@@ -66,7 +66,8 @@ def tasks() -> str:
 
     starts = provenance.read_json(paths.models() / "starts.json")
     start = starts["tiny-qwen2-a"]["tasks"]
-    lines = ["| task | an example | stands in for | greedy at the start, % | pass@8, % |", "|---|---|---|---|---|"]
+    lines = ["| task | an example | stands in for | `tiny-qwen2-a` before training: greedy, % | pass@8, % |",
+             "|---|---|---|---|---|"]  # fmt: skip
     for name in MICRO_TASKS:
         task = get_task(name)
         first = task.problems("test")[0]

@@ -146,7 +146,7 @@ def reading(results: Results, judged: pd.DataFrame) -> str:
     """What the numbers say, sentence by sentence."""
     if results.runs.empty:
         return "Nothing was run, so there is nothing to read."
-    sentences = [_order(results.runs), _counts(judged)]
+    sentences = [*_answer(judged), _order(results.runs), _counts(judged)]
     updates = results.traces[results.traces["update"] > 0]
     for arm in arms_of(updates):
         of_arm = updates[updates["arm"] == arm]
@@ -155,6 +155,18 @@ def reading(results: Results, judged: pd.DataFrame) -> str:
         if "tau" in ARMS[arm].adapts:
             sentences.append(_tau(arm, of_arm, results.meta["params"]))
     return "\n".join(fill(sentence, bullet="- ") for sentence in sentences)
+
+
+def _answer(judged: pd.DataFrame) -> list[str]:
+    """Whether AGPO pays, with the probe's cost in the balance and apart; nothing where it was not run."""
+    rows = judged.set_index("claim")
+    found = []
+    for baseline, terms in (("grpo", "at equal tokens"), ("grpo_matched_updates", "at equal updates")):
+        title = Claim("agpo", baseline).title
+        if title in rows.index and rows.loc[title, "n"] > 0:
+            row = rows.loc[title]
+            found.append(f"{terms} AGPO lies {row['mean']:+.1f} points from GRPO ({row['verdict']})")
+    return [f"The question's answer at this scale: {'; '.join(found)}."] if found else []
 
 
 def _order(runs: pd.DataFrame) -> str:

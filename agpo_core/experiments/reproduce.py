@@ -56,7 +56,9 @@ def load_parameters(notebook: str, profile: str) -> dict:
         for key, value in settings.items():
             _check(key, value, defaults, file)
         parameters |= settings
-    return parameters | {"run_mode": "train"}
+    if parameters.get("run_mode") != "plan":  # a profile that is too large to start by accident only plans
+        parameters["run_mode"] = "train"
+    return parameters
 
 
 def execute(notebook: str, profile: str, parameters: dict) -> None:

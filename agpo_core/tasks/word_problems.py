@@ -1,7 +1,7 @@
 """Two-number word problems for a small real language model, with the sums of reasoning-gym's `chain_sum`.
 
 GSM8K is out of reach of a model of 135 M parameters, and so are the word problems that reasoning-gym itself offers
-(`gsm_symbolic`, `aiw`): nearly every group would have equal rewards, and nothing would be learned. One sum of two
+(`gsm_symbolic`, `aiw`): most groups would have equal rewards, and little would be learned. One sum of two
 one-digit numbers, told as a story, is right often enough and wrong often enough. The two numbers, the sign and the
 answer are reasoning-gym's; the story around them is ours.
 

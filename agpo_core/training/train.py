@@ -4,12 +4,13 @@
 `deepspeed` launcher trains it on several ranks (ZeRO-2). A folder whose run is finished is left alone; an unfinished
 run goes on from its last checkpoint.
 
-Departures from the paper (AGPO §3.3) are settings of `TrainConfig`, beside what the paper says. Three that are not:
+What the paper leaves open (AGPO §3.3) is a setting of `TrainConfig`, beside what the paper says. What is not a setting:
 
 * A rollout batch is split into minibatches by prompt, in the order in which the prompts were drawn: rank r of R holds
-  every R-th prompt, so that a minibatch is the same set of prompts whatever the number of ranks.
-* Policy entropy, step KL and the KL to the reference are taken at temperature 1, the ratio at the sampler's.
-* The learning rate of an update is that of the progress at which the update starts.
+  every R-th prompt, so that a minibatch is the same set of prompts whatever the number of ranks, and in every epoch.
+* Policy entropy, step KL and the KL to the reference are taken at temperature 1.
+* Tokens are drawn from the nucleus, while the ratio uses the full vocabulary; `sampler_gap` logs the difference.
+* The learning rate of an update is that of the progress at which the update starts; warm-up begins at a tenth of it.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agpo_core import kl, losses, metrics, probe, provenance
+from agpo_core import kl, losses, metrics, probe, provenance, recipes
 from agpo_core.advantages import group_advantages
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.controllers import (
@@ -533,7 +534,6 @@ class Run:
             policy.save_policy(self.policy, self.tokenizer, self.run_dir / "policy")
         self.accelerator.wait_for_everyone()
 
-
     def _warn_of_a_pinned_radius(self) -> None:
         """Eq. 4 multiplies by H in nats: below about 0.3 the radius lies at its floor whatever the other signals."""
         if self.config.clip != "adaptive" or self.horizon.updates == 0:
@@ -697,7 +697,7 @@ def main() -> None:
     if record_path.exists() and provenance.read_json(record_path)["status"] == "finished":
         print(f"{run_dir.name} is finished.")
         return
-    config = TrainConfig.load(run_dir / "config.yaml")
+    config = recipes.load(run_dir / "config.yaml")
     record = provenance.collect([sys.executable, "-m", "agpo_core.training.train", *sys.argv[1:]], config)
     if main_process:
         provenance.write_json(record_path, record)
