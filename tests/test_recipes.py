@@ -74,3 +74,18 @@ def test_the_methods_are_printed_one_a_line(capsys):
     assert [line.split()[0] for line in lines] == list(RECIPES)
     assert "(the defaults)" in lines[0]
     assert "clip=adaptive, temperature=adaptive" in lines[-1]
+
+
+def test_a_file_takes_from_its_methods_recipe_what_it_does_not_say(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("method: agpo\nepsilon_base: 0.1\n")
+    loaded = recipes.load(path)
+    assert (loaded.clip, loaded.temperature, loaded.epsilon_base) == ("adaptive", "adaptive", 0.1)
+    loaded.save(path)
+    assert recipes.load(path) == loaded
+
+
+def test_a_file_without_a_method_is_refused(tmp_path):
+    (tmp_path / "config.yaml").write_text("epsilon_base: 0.1\n")
+    with pytest.raises(ConfigError, match="names no method: add one of grpo"):
+        recipes.load(tmp_path / "config.yaml")

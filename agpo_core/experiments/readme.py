@@ -40,7 +40,7 @@ def results() -> str:
 
 def small() -> str:
     """The recorded runs of a real language model, each in a row beside its start."""
-    lines = ["| task | updates | reward, first and last four updates | τ | ε | greedy on test, before and after | s |",
+    lines = ["| task | updates | reward, first and last four | τ | ε | greedy on test, before and after | seconds |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for folder in sorted(path.parent for path in paths.reference().glob("small/*/agpo-*/metrics.jsonl")):
         start = next(folder.parent.glob("start-*"))

@@ -782,7 +782,7 @@ def test_a_failed_run_says_why_and_is_resumed(command, monkeypatch):
 
 
 def test_a_mistyped_file_is_refused_before_anything_is_written(command):
-    (command.folder / "config.yaml").write_text("learnig_rate: 1.0e-5\n")
+    (command.folder / "config.yaml").write_text("method: grpo\nlearnig_rate: 1.0e-5\n")
     with pytest.raises(ConfigError, match="did you mean 'learning_rate'"):
         command()
     assert [path.name for path in command.folder.iterdir()] == ["config.yaml"]
