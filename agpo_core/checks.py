@@ -6,9 +6,7 @@ import torch
 def check_choice(name, value, choices):
     """Raise unless `value` is one of `choices`."""
     if value not in choices:
-        raise ValueError(
-            f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, choices))}."
-        )
+        raise ValueError(f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, choices))}.")
 
 
 def check_rewards(rewards_P_G):
@@ -23,15 +21,11 @@ def check_rewards(rewards_P_G):
     finite_P = rewards_P_G.isfinite().all(dim=1)
     if not finite_P.all():
         rows = (~finite_P).nonzero().flatten().tolist()
-        raise ValueError(
-            f"rewards_P_G is NaN or infinite in groups {rows}; grade every rollout in [0, 1]."
-        )
+        raise ValueError(f"rewards_P_G is NaN or infinite in groups {rows}; grade every rollout in [0, 1].")
 
 
 def check_same_shape(**tensors):
     """Raise unless all the tensors, passed by name, have one shape."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len(set(shapes.values())) > 1:
-        raise ValueError(
-            f"shapes differ: {shapes}; give one value for each token of each sequence."
-        )
+        raise ValueError(f"shapes differ: {shapes}; give one value for each token of each sequence.")

@@ -61,9 +61,7 @@ class TrainConfig:
     equal_groups: str = field(default="keep", metadata=_one_of("keep", "drop", "resample"))
     ratio: str = field(default="token", metadata=_one_of("token", "sequence", "sequence_geo"))
     ratio_temperature: str = field(default="rollout", metadata=_one_of("rollout", "model"))
-    aggregation: str = field(
-        default="sequence_mean", metadata=_one_of("sequence_mean", "token_mean", "constant")
-    )
+    aggregation: str = field(default="sequence_mean", metadata=_one_of("sequence_mean", "token_mean", "constant"))
     beta: float = 0.03  # >= 0, weight of the KL to the reference (paper: .03)
     kl_estimator: str = field(default="k3", metadata=_one_of("k1", "k2", "k3"))
     kl_placement: str = field(default="loss", metadata=_one_of("loss", "reward"))
@@ -77,9 +75,7 @@ class TrainConfig:
     gamma: float = 0.5  # >= 0, weight of the step KL (paper: .5)
     delta: float = 0.2  # >= 0, weight of the vote entropy (paper: .2)
     zeta: float = 0.05  # >= 0, weight of the skewness (paper: .05)
-    clip_entropy: str = field(
-        default="raw", metadata=_one_of("raw", "ratio_ema", "normalised", "off")
-    )
+    clip_entropy: str = field(default="raw", metadata=_one_of("raw", "ratio_ema", "normalised", "off"))
     step_kl: str = field(default="clamp", metadata=_one_of("clamp", "unclamped", "ema"))
     step_kl_estimator: str = field(default="k1", metadata=_one_of("k1", "k3"))
 
@@ -139,8 +135,7 @@ class TrainConfig:
     def to_dict(self) -> dict:
         """Plain Python values, in the order of the fields; tuples become lists."""
         return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in dataclasses.asdict(self).items()
+            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
         }
 
     def replace(self, **params) -> "TrainConfig":
@@ -210,8 +205,7 @@ def _as(name: str, kind: type, value):
         return float(value)
     if kind is float and isinstance(value, str):
         raise ConfigError(
-            f"{name} must be a number, got the text {value!r}: "
-            "in YAML a float needs a dot, write 1.0e-6 and not 1e-6."
+            f"{name} must be a number, got the text {value!r}: in YAML a float needs a dot, write 1.0e-6 and not 1e-6."
         )
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise ConfigError(f"{name} must be {kind.__name__}, got {value!r}.")
@@ -265,15 +259,11 @@ def _check_ranges(c: TrainConfig) -> None:
         )
     if c.kl_estimator != "k1" and c.kl_placement == "reward" and c.beta > 0:
         raise ConfigError(
-            f"kl_placement reward takes kl_estimator k1 alone, got {c.kl_estimator}: "
-            "use k1, or kl_placement loss."
+            f"kl_placement reward takes kl_estimator k1 alone, got {c.kl_estimator}: use k1, or kl_placement loss."
         )
     if c.group_size == 1:
-        raise ConfigError(
-            "group_size 1 gives every group advantage 0: use at least 2 completions a prompt."
-        )
+        raise ConfigError("group_size 1 gives every group advantage 0: use at least 2 completions a prompt.")
     if c.activation_checkpointing and c.shared_prompt:
         raise ConfigError(
-            "shared_prompt needs the prompt's cache, which activation checkpointing drops: "
-            "set shared_prompt to false."
+            "shared_prompt needs the prompt's cache, which activation checkpointing drops: set shared_prompt to false."
         )

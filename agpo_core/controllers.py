@@ -105,9 +105,7 @@ class AdaptiveClip:
         check_choice("entropy", self.entropy, ("raw", "ratio_ema", "normalised", "off"))
         check_choice("step_kl", self.step_kl, ("clamp", "ema", "unclamped"))
         if self.entropy == "normalised" and (self.vocabulary_size or 0) < 2:
-            raise ValueError(
-                "entropy='normalised' divides by log V: give vocabulary_size, 2 or more."
-            )
+            raise ValueError("entropy='normalised' divides by log V: give vocabulary_size, 2 or more.")
 
     def initial_state(self):
         return {"entropy_ema": None, "step_kl_ema": 0.0}
@@ -227,9 +225,7 @@ class AdaptiveTemperature:
     def uncertainty(self, signals):
         """Compute U_t (Eq. 9)."""
         _check_finite(signals)
-        return uncertainty(
-            signals.sigma, signals.skewness, signals.vote_entropy, self.weights, self.signals_mask
-        )
+        return uncertainty(signals.sigma, signals.skewness, signals.vote_entropy, self.weights, self.signals_mask)
 
     def baseline(self, state, signals):
         """Read Ū_t (Eq. 11), which holds the updates before this one."""
@@ -288,6 +284,4 @@ def _check_signals_mask(signals_mask):
 def _check_finite(signals):
     for name, value in vars(signals).items():
         if not math.isfinite(value):
-            raise ValueError(
-                f"signals.{name}={value} is not finite; a controller would forget its bounds."
-            )
+            raise ValueError(f"signals.{name}={value} is not finite; a controller would forget its bounds.")

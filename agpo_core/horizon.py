@@ -123,9 +123,7 @@ def philox(counter: tuple[Tensor, ...], key: tuple[int, int]) -> tuple[Tensor, .
     return c0, c1, c2, c3
 
 
-def uniforms(
-    seed: int, phase: str, update: int, prompts_B: Tensor, samples_B: Tensor, token: int
-) -> Tensor:
+def uniforms(seed: int, phase: str, update: int, prompts_B: Tensor, samples_B: Tensor, token: int) -> Tensor:
     """Uniform numbers in [0, 1), each a function of its own key alone.
 
     u = (53 bits of Philox at counter (prompt, sample, token, update) and key (seed, phase)) / 2^53

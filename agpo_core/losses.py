@@ -92,9 +92,7 @@ def clipped_surrogate(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None)
         tensor([[ 2.4000, -1.6000]])
     """
     lowest, highest = clip_range(epsilon_low, epsilon_high)
-    return torch.minimum(
-        ratio_B_T * advantages_B_T, ratio_B_T.clamp(lowest, highest) * advantages_B_T
-    )
+    return torch.minimum(ratio_B_T * advantages_B_T, ratio_B_T.clamp(lowest, highest) * advantages_B_T)
 
 
 def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denominator=None):
@@ -127,9 +125,7 @@ def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denom
     check_choice("mode", mode, AGGREGATIONS)
     check_same_shape(values_B_T=values_B_T, mask_B_T=mask_B_T)
     if mode == "constant" and not (max_length and max_length > 0):
-        raise ValueError(
-            f"max_length={max_length}: mode='constant' divides by the tokens a sequence may have."
-        )
+        raise ValueError(f"max_length={max_length}: mode='constant' divides by the tokens a sequence may have.")
     # Fill, not multiply: padding may hold anything, and 0 * NaN is NaN.
     sums_B = values_B_T.masked_fill(~mask_B_T.bool(), 0.0).sum(dim=1)
     lengths_B = mask_B_T.bool().sum(dim=1)

@@ -33,13 +33,9 @@ def pass_at_k(correct_P_N, k):
         raise ValueError("correct_P_N must hold 0 or 1; threshold graded rewards first.")
     N = correct_P_N.shape[1]
     if not 1 <= k <= N:
-        raise ValueError(
-            f"k={k} must lie between 1 and the {N} samples a problem; sample more or lower k."
-        )
+        raise ValueError(f"k={k} must lie between 1 and the {N} samples a problem; sample more or lower k.")
     wrong_P = (N - correct_P_N.long().sum(dim=1)).tolist()
-    return torch.tensor(
-        [1 - math.comb(wrong, k) / math.comb(N, k) for wrong in wrong_P], dtype=torch.float64
-    )
+    return torch.tensor([1 - math.comb(wrong, k) / math.comb(N, k) for wrong in wrong_P], dtype=torch.float64)
 
 
 def clip_binds(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None):
@@ -83,13 +79,10 @@ def clip_saturation(at_bound_U, clip_fraction_U, tokens_U):
         {'updates_at_bound': 0.5, 'tokens_clipped': 0.125, 'updates_clipped': 0.5}
     """
     at_bound_U, clip_fraction_U, tokens_U = (
-        torch.as_tensor(values, dtype=torch.float64)
-        for values in (at_bound_U, clip_fraction_U, tokens_U)
+        torch.as_tensor(values, dtype=torch.float64) for values in (at_bound_U, clip_fraction_U, tokens_U)
     )
     if not len(at_bound_U) == len(clip_fraction_U) == len(tokens_U) > 0:
-        raise ValueError(
-            "at_bound_U, clip_fraction_U and tokens_U need one value an update, and one update."
-        )
+        raise ValueError("at_bound_U, clip_fraction_U and tokens_U need one value an update, and one update.")
     return {
         "updates_at_bound": at_bound_U.mean().item(),
         "tokens_clipped": ((clip_fraction_U * tokens_U).sum() / tokens_U.sum()).item(),
@@ -119,17 +112,14 @@ def gradient_norm_variance(norms_U, window=1000, reference_norms_U=None):
     norms_U = torch.as_tensor(norms_U, dtype=torch.float64)
     if len(norms_U) < 2 or window < 2 or not norms_U.isfinite().all():
         raise ValueError(
-            f"norms_U has {len(norms_U)} norms, window={window}: a variance needs two or more, "
-            "and finite ones."
+            f"norms_U has {len(norms_U)} norms, window={window}: a variance needs two or more, and finite ones."
         )
     variance = norms_U.unfold(0, min(window, len(norms_U)), window).var(dim=1).mean().item()
     if reference_norms_U is None:
         return variance
     reference = gradient_norm_variance(reference_norms_U, window)
     if reference == 0:
-        raise ValueError(
-            "reference_norms_U are all equal: no ratio to them exists; choose another run."
-        )
+        raise ValueError("reference_norms_U are all equal: no ratio to them exists; choose another run.")
     return variance / reference
 
 

@@ -42,12 +42,7 @@ class ProbeState:
     @classmethod
     def mean(cls, statistics):
         """Average the _P tensors of `prompt_statistics`, gathered from all ranks, in float64."""
-        return cls(
-            **{
-                name: statistics[name].double().mean().item()
-                for name in ("sigma", "skewness", "vote_entropy")
-            }
-        )
+        return cls(**{name: statistics[name].double().mean().item() for name in ("sigma", "skewness", "vote_entropy")})
 
 
 def equal_rewards(rewards_P_G):
@@ -182,9 +177,7 @@ def vote_entropy(answers_P_G, missing="shared"):
         tensor([1.0397], dtype=torch.float64)
     """
     check_choice("missing", missing, MISSING)
-    return torch.tensor(
-        [_entropy_of_votes(answers_G, missing) for answers_G in answers_P_G], dtype=torch.float64
-    )
+    return torch.tensor([_entropy_of_votes(answers_G, missing) for answers_G in answers_P_G], dtype=torch.float64)
 
 
 def _entropy_of_votes(answers_G, missing):
@@ -220,11 +213,7 @@ def uncertainty(sigma, skewness, vote_entropy, weights=(1.0, 1.0, 0.1), signals_
     """
     use_sigma, use_skewness, use_vote_entropy = signals_mask[:3]
     w_r, w_e, w_k = weights
-    return (
-        use_sigma * w_r * sigma
-        + use_vote_entropy * w_e * vote_entropy
-        + use_skewness * w_k * abs(skewness)
-    )
+    return use_sigma * w_r * sigma + use_vote_entropy * w_e * vote_entropy + use_skewness * w_k * abs(skewness)
 
 
 def prompt_statistics(

@@ -65,13 +65,9 @@ def test_advantages_equal_a_slow_loop(rewards):
 def test_advantages_follow_the_order_and_ignore_shift_and_scale(mode, rewards, data):
     advantages_1_G = group_advantages(row(rewards), mode)
     order = data.draw(st.permutations(range(len(rewards))))
-    torch.testing.assert_close(
-        group_advantages(row(rewards)[:, order], mode), advantages_1_G[:, order]
-    )
+    torch.testing.assert_close(group_advantages(row(rewards)[:, order], mode), advantages_1_G[:, order])
     torch.testing.assert_close(group_advantages(row(rewards) + 3, mode), advantages_1_G)
-    torch.testing.assert_close(
-        group_advantages(row(rewards) * 4, mode), advantages_1_G, rtol=1e-5, atol=1e-6
-    )
+    torch.testing.assert_close(group_advantages(row(rewards) * 4, mode), advantages_1_G, rtol=1e-5, atol=1e-6)
 
 
 @modes
@@ -144,7 +140,5 @@ def test_rewards_that_are_not_finite_are_refused_by_name(bad):
 
 @modes
 def test_gradient_of_advantages_equals_finite_differences(mode):
-    rewards_P_G = torch.tensor(
-        [[0.1, 0.75, 0.3, 0.9, 0.45]], dtype=torch.float64, requires_grad=True
-    )
+    rewards_P_G = torch.tensor([[0.1, 0.75, 0.3, 0.9, 0.45]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda r: group_advantages(r, mode), rewards_P_G)

@@ -277,9 +277,7 @@ def test_entropy_ratio_follows_the_running_mean():
 
 
 def test_entropy_ratio_of_a_policy_without_entropy_is_one():
-    assert values(AdaptiveClip(entropy="ratio_ema"), [with_(SIGNALS, entropy=0.0)] * 2) == (
-        pytest.approx([0.12, 0.12])
-    )
+    assert values(AdaptiveClip(entropy="ratio_ema"), [with_(SIGNALS, entropy=0.0)] * 2) == (pytest.approx([0.12, 0.12]))
 
 
 def test_entropy_ratio_is_unchanged_by_the_unit_of_entropy():

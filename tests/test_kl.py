@@ -212,9 +212,7 @@ def test_step_drift_estimates_the_kl_from_the_old_policy_to_the_new():
     new_logps = new_logits.log_softmax(-1)
     exact = kl_by_loop(old_logits, new_logits)
     for estimator in ("k1", "k3"):
-        drift = step_drift(
-            old_logps[tokens][None], new_logps[tokens][None], torch.ones(1, 200_000), estimator
-        )
+        drift = step_drift(old_logps[tokens][None], new_logps[tokens][None], torch.ones(1, 200_000), estimator)
         # Standard error below 1.5 / sqrt(200 000) = .0034
         assert drift.item() == pytest.approx(exact, abs=0.015)
 
@@ -224,17 +222,12 @@ def test_masked_tokens_never_matter_to_the_drift(estimator):
     old_B_T, new_B_T, mask_B_T = double(OLD_B_T), double(NEW_B_T), torch.tensor(MASK_B_T).bool()
     subset = (old_B_T[mask_B_T][None], new_B_T[mask_B_T][None], torch.ones(1, 4))
     new_B_T[~mask_B_T] = math.nan
-    torch.testing.assert_close(
-        step_drift(old_B_T, new_B_T, mask_B_T, estimator), step_drift(*subset, estimator)
-    )
+    torch.testing.assert_close(step_drift(old_B_T, new_B_T, mask_B_T, estimator), step_drift(*subset, estimator))
 
 
 def test_drifts_of_parts_add_up_to_that_of_the_whole():
     old_B_T, new_B_T, mask_B_T = double(OLD_B_T), double(NEW_B_T), torch.tensor(MASK_B_T)
-    parts = [
-        step_drift(old_B_T[b : b + 1], new_B_T[b : b + 1], mask_B_T[b : b + 1], denominator=4)
-        for b in range(2)
-    ]
+    parts = [step_drift(old_B_T[b : b + 1], new_B_T[b : b + 1], mask_B_T[b : b + 1], denominator=4) for b in range(2)]
     torch.testing.assert_close(sum(parts), step_drift(old_B_T, new_B_T, mask_B_T))
 
 

@@ -56,23 +56,15 @@ def test_ratio_by_hand(level, expected, dtype):
 def test_product_and_geometric_mean_part_on_long_answers():
     # 200 tokens of +.002: exp(.4) = 1.492 against exp(.002) = 1.002.
     logps, old_logps, mask = torch.full((1, 200), 0.002), torch.zeros(1, 200), torch.ones(1, 200)
-    assert importance_ratio(logps, old_logps, mask, "sequence")[0, 0].item() == pytest.approx(
-        1.492, abs=5e-4
-    )
-    assert importance_ratio(logps, old_logps, mask, "sequence_geo")[0, 0].item() == pytest.approx(
-        1.002, abs=5e-4
-    )
+    assert importance_ratio(logps, old_logps, mask, "sequence")[0, 0].item() == pytest.approx(1.492, abs=5e-4)
+    assert importance_ratio(logps, old_logps, mask, "sequence_geo")[0, 0].item() == pytest.approx(1.002, abs=5e-4)
 
 
 @levels
 def test_ratio_is_one_where_the_policies_agree_and_where_nothing_is_kept(level):
     logps_B_T, other_B_T = random_logps()
-    assert torch.equal(
-        importance_ratio(logps_B_T, logps_B_T, MASK_B_T, level), torch.ones_like(logps_B_T)
-    )
-    assert torch.equal(
-        importance_ratio(logps_B_T, other_B_T, torch.zeros(3, 3), level), torch.ones_like(logps_B_T)
-    )
+    assert torch.equal(importance_ratio(logps_B_T, logps_B_T, MASK_B_T, level), torch.ones_like(logps_B_T))
+    assert torch.equal(importance_ratio(logps_B_T, other_B_T, torch.zeros(3, 3), level), torch.ones_like(logps_B_T))
 
 
 def test_levels_agree_on_answers_of_one_token():
@@ -138,9 +130,7 @@ def test_ratio_refuses_unknown_levels_and_shapes_that_differ():
     ],
 )
 def test_surrogate_by_hand(ratio, advantage, expected, dtype):
-    found = clipped_surrogate(
-        torch.tensor([[ratio]], dtype=dtype), torch.tensor([[advantage]], dtype=dtype), 0.2
-    )
+    found = clipped_surrogate(torch.tensor([[ratio]], dtype=dtype), torch.tensor([[advantage]], dtype=dtype), 0.2)
     torch.testing.assert_close(found, torch.tensor([[expected]], dtype=dtype))
 
 
@@ -152,9 +142,7 @@ def test_clip_can_be_higher_than_low():
 
 @quick
 @given(st.floats(0.01, 5), st.floats(-3, 3), st.floats(0, 0.9))
-def test_surrogate_equals_eq_3_and_is_never_above_the_unclipped_objective(
-    ratio, advantage, epsilon
-):
+def test_surrogate_equals_eq_3_and_is_never_above_the_unclipped_objective(ratio, advantage, epsilon):
     found = clipped_surrogate(double([[ratio]]), double([[advantage]]), epsilon).item()
     clipped = min(max(ratio, 1 - epsilon), 1 + epsilon)
     assert found == pytest.approx(min(ratio * advantage, clipped * advantage), abs=1e-12)
@@ -177,18 +165,14 @@ def test_gradient_vanishes_exactly_where_the_clip_binds():
 def test_gradient_of_the_surrogate_equals_finite_differences():
     ratio_B_T = double([[1.1, 1.5, 0.5, 1.7, 0.6]]).requires_grad_()
     advantages_B_T = double([[2.0, 2.0, 2.0, -2.0, -2.0]])
-    assert torch.autograd.gradcheck(
-        lambda ratio: clipped_surrogate(ratio, advantages_B_T, 0.2), ratio_B_T
-    )
+    assert torch.autograd.gradcheck(lambda ratio: clipped_surrogate(ratio, advantages_B_T, 0.2), ratio_B_T)
 
 
 def test_on_policy_the_loss_is_zero_and_its_gradient_is_not():
     # The advantages of a group sum to zero: the printed loss says nothing about progress.
     logps_B_T = double([[-1.0], [-2.0]]).requires_grad_()
     ratio_B_T = importance_ratio(logps_B_T, logps_B_T.detach(), torch.ones(2, 1))
-    objective = aggregate(
-        clipped_surrogate(ratio_B_T, double([[0.7], [-0.7]]), 0.2), torch.ones(2, 1)
-    )
+    objective = aggregate(clipped_surrogate(ratio_B_T, double([[0.7], [-0.7]]), 0.2), torch.ones(2, 1))
     objective.backward()
     assert objective.item() == 0
     # At ratio 1 this is the policy gradient: A / B.
@@ -232,8 +216,7 @@ def test_modes_agree_on_full_rows():
     values_B_T, _ = random_logps()
     mask_B_T = torch.ones(3, 3)
     found = [
-        aggregate(values_B_T, mask_B_T, mode, max_length=3)
-        for mode in ("sequence_mean", "token_mean", "constant")
+        aggregate(values_B_T, mask_B_T, mode, max_length=3) for mode in ("sequence_mean", "token_mean", "constant")
     ]
     for value in found:
         torch.testing.assert_close(value, values_B_T.mean())
@@ -256,9 +239,7 @@ def test_a_masked_row_equals_the_batch_without_it(mode):
     values_B_T, mask_B_T = double(VALUES_B_T), MASK_B_T.clone()
     mask_B_T[1] = 0
     found = aggregate(values_B_T, mask_B_T, mode, max_length=10)
-    torch.testing.assert_close(
-        found, aggregate(values_B_T[[0, 2]], MASK_B_T[[0, 2]], mode, max_length=10)
-    )
+    torch.testing.assert_close(found, aggregate(values_B_T[[0, 2]], MASK_B_T[[0, 2]], mode, max_length=10))
 
 
 @aggregations
@@ -293,9 +274,7 @@ def test_value_and_gradient_do_not_depend_on_the_split_into_micro_batches(mode, 
 @aggregations
 def test_gradient_of_the_aggregate_equals_finite_differences(mode):
     values_B_T = double(VALUES_B_T).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda values: aggregate(values, MASK_B_T, mode, max_length=10), values_B_T
-    )
+    assert torch.autograd.gradcheck(lambda values: aggregate(values, MASK_B_T, mode, max_length=10), values_B_T)
 
 
 @pytest.mark.parametrize("max_length", [None, 0])
@@ -323,9 +302,7 @@ def test_penalty_is_the_estimator_of_its_place():
     ]:
         found = kl_penalty(logps_B_T, reference_logps_B_T, estimator, placement)
         assert torch.equal(found, function(logps_B_T, reference_logps_B_T))
-    assert torch.equal(
-        kl_penalty(logps_B_T, reference_logps_B_T), k3(logps_B_T, reference_logps_B_T)
-    )
+    assert torch.equal(kl_penalty(logps_B_T, reference_logps_B_T), k3(logps_B_T, reference_logps_B_T))
 
 
 def test_a_loss_has_a_gradient_in_the_policy_alone_and_a_reward_has_none():
@@ -341,9 +318,7 @@ def test_k1_as_a_loss_is_refused_with_the_reason():
         kl_penalty(torch.zeros(1, 1), torch.zeros(1, 1), "k1", "loss")
 
 
-@pytest.mark.parametrize(
-    ("estimator", "placement"), [("k3", "reward"), ("k2", "reward"), ("k4", "loss")]
-)
+@pytest.mark.parametrize(("estimator", "placement"), [("k3", "reward"), ("k2", "reward"), ("k4", "loss")])
 def test_other_pairs_are_refused_with_the_known_ones(estimator, placement):
     with pytest.raises(ValueError, match=r"choose one of \('k3', 'loss'\)"):
         kl_penalty(torch.zeros(1, 1), torch.zeros(1, 1), estimator, placement)
@@ -361,8 +336,7 @@ def test_the_loss_equals_a_slow_loop_over_prompts_and_tokens(level):
     total = 0.0
     for b, length in enumerate([3, 1, 2]):
         logps, old, reference = (
-            tensor[b, :length].tolist()
-            for tensor in (logps_B_T, old_logps_B_T, reference_logps_B_T)
+            tensor[b, :length].tolist() for tensor in (logps_B_T, old_logps_B_T, reference_logps_B_T)
         )
         log_ratios = [new - before for new, before in zip(logps, old, strict=True)]
         row = 0.0

@@ -147,9 +147,7 @@ def test_reference_run_has_variance_one():
     assert gradient_norm_variance(reference * 2, reference_norms_U=reference) == pytest.approx(4)
 
 
-@pytest.mark.parametrize(
-    ("norms", "window"), [([1.0], 1000), ([1.0, 2.0], 1), ([1.0, float("nan")], 1000)]
-)
+@pytest.mark.parametrize(("norms", "window"), [([1.0], 1000), ([1.0, 2.0], 1), ([1.0, float("nan")], 1000)])
 def test_gradient_norm_variance_needs_two_finite_norms(norms, window):
     with pytest.raises(ValueError, match="norms_U has"):
         gradient_norm_variance(norms, window)

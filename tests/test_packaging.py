@@ -72,9 +72,7 @@ def test_the_cpu_locks_hold_no_cuda_wheel(name):
 def test_importing_the_package_needs_torch_alone():
     others = "accelerate datasets deepspeed matplotlib pandas scipy seaborn transformers trl yaml"
     code = f"import sys, agpo_core; print(sorted(set({others.split()}) & set(sys.modules)))"
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
 
@@ -92,7 +90,5 @@ def test_continuous_integration_runs_make_test_and_keeps_its_exit_status(tmp_pat
     make.write_text('#!/bin/sh\necho "$PWD: make $*"\nexit 3\n')
     make.chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    result = subprocess.run(
-        [ROOT / ".ci" / "run"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    result = subprocess.run([ROOT / ".ci" / "run"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (3, f"{ROOT}: make test\n")

@@ -51,9 +51,7 @@ def test_dispersion_of_six_numbers_by_hand(dtype):
     # Mean .5; squares 2 (.25 + .09 + .01) = .7; std = sqrt(.7 / 5).
     torch.testing.assert_close(dispersion(rewards), torch.tensor([0.14**0.5], dtype=dtype))
     # Median (.4 + .6) / 2 = .5; distances .1 .1 .3 .3 .5 .5; their median .3.
-    torch.testing.assert_close(
-        dispersion(rewards, "mad"), torch.tensor([1.4826 * 0.3], dtype=dtype)
-    )
+    torch.testing.assert_close(dispersion(rewards, "mad"), torch.tensor([1.4826 * 0.3], dtype=dtype))
     # Quartiles at positions 1.25 and 3.75: .25 and .75.
     torch.testing.assert_close(dispersion(rewards, "iqr"), torch.tensor([0.5 / 1.349], dtype=dtype))
 
@@ -69,9 +67,7 @@ def test_dispersion_equals_the_standard_library(rewards):
         "iqr": (quartiles[2] - quartiles[0]) / 1.349,
     }
     for mode, value in expected.items():
-        assert dispersion(row(rewards), mode, fallback="zero").item() == pytest.approx(
-            value, abs=1e-12
-        )
+        assert dispersion(row(rewards), mode, fallback="zero").item() == pytest.approx(value, abs=1e-12)
 
 
 @modes
@@ -141,9 +137,7 @@ def test_fallback_error_names_the_group_and_the_remedy():
 
 @modes
 def test_gradient_of_dispersion_equals_finite_differences(mode):
-    rewards_P_G = torch.tensor(
-        [[0.1, 0.75, 0.3, 0.9, 0.45]], dtype=torch.float64, requires_grad=True
-    )
+    rewards_P_G = torch.tensor([[0.1, 0.75, 0.3, 0.9, 0.45]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda r: dispersion(r, mode), rewards_P_G)
 
 
@@ -167,9 +161,7 @@ def test_rewards_of_another_type_or_rank_are_refused():
 
 
 def test_unknown_options_are_refused_with_the_known_ones():
-    with pytest.raises(
-        ValueError, match="mode='var' is unknown; choose one of 'std', 'mad', 'iqr'"
-    ):
+    with pytest.raises(ValueError, match="mode='var' is unknown; choose one of 'std', 'mad', 'iqr'"):
         dispersion(row(SIX), "var")
     with pytest.raises(ValueError, match="fallback='mad'"):
         dispersion(row(SIX), fallback="mad")
@@ -218,9 +210,7 @@ def test_skewness_equals_a_slow_loop(rewards):
 @estimators
 @quick
 @given(rewards=groups, data=st.data())
-def test_skewness_is_unchanged_by_order_shift_and_scale_and_turns_with_the_rewards(
-    estimator, rewards, data
-):
+def test_skewness_is_unchanged_by_order_shift_and_scale_and_turns_with_the_rewards(estimator, rewards, data):
     kappa = skewness(row(rewards), estimator=estimator)
     permuted = data.draw(st.permutations(rewards))
     torch.testing.assert_close(skewness(row(permuted), estimator=estimator), kappa)
@@ -274,9 +264,7 @@ def test_guard_on_mad_switches_skewness_off_for_most_binary_groups():
 
 @estimators
 def test_gradient_of_skewness_equals_finite_differences(estimator):
-    rewards_P_G = torch.tensor(
-        [[0.1, 0.75, 0.3, 0.9, 0.45]], dtype=torch.float64, requires_grad=True
-    )
+    rewards_P_G = torch.tensor([[0.1, 0.75, 0.3, 0.9, 0.45]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda r: skewness(r, estimator=estimator), rewards_P_G)
 
 
@@ -318,9 +306,7 @@ def test_missing_answers_vote_together_or_not_at_all_or_apart(missing, expected)
     assert vote_entropy([answers], missing).item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("missing", "expected"), [("shared", 0), ("drop", 0), ("unique", math.log(3))]
-)
+@pytest.mark.parametrize(("missing", "expected"), [("shared", 0), ("drop", 0), ("unique", math.log(3))])
 def test_vote_entropy_of_a_group_without_answers(missing, expected):
     assert vote_entropy([[None] * 3], missing).item() == pytest.approx(expected)
 
@@ -406,9 +392,7 @@ def test_guard_on_the_mode_silences_skewness_under_mad():
 
 def test_prompt_statistics_passes_its_options_on():
     rewards_P_G, answers_P_G = torch.tensor([binary(1)]), [["x", None] * 4]
-    found = prompt_statistics(
-        rewards_P_G, answers_P_G, "iqr", estimator="G1", missing="drop", kappa_max=2.5
-    )
+    found = prompt_statistics(rewards_P_G, answers_P_G, "iqr", estimator="G1", missing="drop", kappa_max=2.5)
     assert found["skewness"].item() == 2.5  # G1 = 2.83
     assert found["vote_entropy"].item() == 0
     silent = prompt_statistics(rewards_P_G, answers_P_G, sigma_min=0.5)  # std .354

@@ -17,12 +17,12 @@ from agpo_core.tasks import get_task
 
 
 def measured(runs: pd.DataFrame) -> pd.DataFrame:
-    """The measured table, arms x tasks and macro-average: test score in %, mean ± t-interval."""
+    """The measured table, arms x macro-average and tasks: test score in %, mean ± t-interval."""
     rows = {}
     for arm in arms_of(runs):
         of_arm = runs[runs["arm"] == arm]
-        cells = {task: 100 * of_arm.loc[of_arm["task"] == task, "score"] for task in tasks_of(runs)}
-        cells["macro"] = macro(of_arm)
+        cells = {"macro": macro(of_arm)}
+        cells |= {task: 100 * of_arm.loc[of_arm["task"] == task, "score"] for task in tasks_of(runs)}
         rows[ARMS[arm].title] = {
             # The starts are all there are, not a sample of runs: no interval.
             name: f"{values.mean():.1f}" if arm == "start" else t_interval(values).text()

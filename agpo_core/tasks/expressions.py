@@ -108,11 +108,7 @@ def _apply(operator: str, left: int, right: int) -> int:
 
 def _chain(tokens: list[str], at: int, operators: str, depth: int) -> tuple[tuple, int]:
     """A left-associative chain: a sum of products, or a product of powers."""
-    operand = (
-        (lambda i: _chain(tokens, i, "*/%", depth))
-        if operators == "+-"
-        else (lambda i: _power(tokens, i, depth))
-    )
+    operand = (lambda i: _chain(tokens, i, "*/%", depth)) if operators == "+-" else (lambda i: _power(tokens, i, depth))
     tree, at = operand(at)
     while at < len(tokens) and tokens[at] in operators:
         right, after = operand(at + 1)

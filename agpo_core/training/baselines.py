@@ -40,9 +40,7 @@ def sft(
 
     end = tokenizer.eos_token_id
     if end is None or end == tokenizer.pad_token_id:
-        raise ValueError(
-            "tokenizer: give it an eos token that is not its pad token, or ends are never learned"
-        )
+        raise ValueError("tokenizer: give it an eos token that is not its pad token, or ends are never learned")
     prompts, completions = (tokenizer(list(texts))["input_ids"] for texts in zip(*examples))
     rows = [
         {"input_ids": [*p, *c, end], "labels": [-100] * len(p) + [*c, end]}

@@ -30,8 +30,7 @@ def evaluate(
         available = task.problems(split)
         if len(available) < count:
             raise ConfigError(
-                f"task {name!r} has {len(available)} {split} problems, {count} were asked for: "
-                f"lower {split}_problems."
+                f"task {name!r} has {len(available)} {split} problems, {count} were asked for: lower {split}_problems."
             )
         problems += available[:count]
     mine = problems[accelerator.process_index :: accelerator.num_processes]

@@ -150,9 +150,7 @@ class TransformersEngine:
                 )
                 for text in texts
             ]
-        batch = self.tokenizer(
-            texts, return_tensors="pt", padding=True, add_special_tokens=not chat
-        )
+        batch = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=not chat)
         room = self.config.max_sequence_tokens - self.config.max_completion_tokens
         longest = batch["input_ids"].shape[1]
         if longest > room:
@@ -270,9 +268,7 @@ class TransformersEngine:
         return self.tokenizer.batch_decode(rows, clean_up_tokenization_spaces=False)
 
 
-def sample_token(
-    logits_B_V: Tensor, tau_B: Tensor, top_p: float, u_B: Tensor
-) -> tuple[Tensor, Tensor]:
+def sample_token(logits_B_V: Tensor, tau_B: Tensor, top_p: float, u_B: Tensor) -> tuple[Tensor, Tensor]:
     """Draw one token a row from the nucleus of softmax(logits / tau), at the uniform number u.
 
     nucleus: the fewest most likely tokens whose mass reaches p; the most likely one is always kept

@@ -198,9 +198,7 @@ def make(name: str) -> dict:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=MODELS, help="make this model alone")
     only = parser.parse_args(arguments).only
     torch.set_num_threads(1)

@@ -246,9 +246,7 @@ class Run:
         if len(again) == 0:
             return
         prompts = rollouts.prompts.select(again)
-        fresh = self.engine.sample(
-            prompts, self.engine.open(prompts), G, tau_P[again], "train", update, first_sample=G
-        )
+        fresh = self.engine.sample(prompts, self.engine.open(prompts), G, tau_P[again], "train", update, first_sample=G)
         score(fresh, self.tasks)
         rollouts.replace(again, fresh)
 
@@ -334,9 +332,7 @@ class Run:
         c = self.config
         rewards_B = rollouts.rewards_B
         if c.beta > 0 and c.kl_placement == "reward":
-            penalty_B_T = losses.kl_penalty(
-                batch.old_logps_T1_B_T, batch.reference_logps_B_T, c.kl_estimator, "reward"
-            )
+            penalty_B_T = losses.kl_penalty(batch.old_logps_T1_B_T, batch.reference_logps_B_T, c.kl_estimator, "reward")
             rewards_B = rewards_B - c.beta * (penalty_B_T * batch.mask_B_T).sum(dim=1)
         advantages_P_G = group_advantages(
             rewards_B.view(-1, c.group_size), mode=c.dispersion, fallback=c.dispersion_fallback
@@ -447,16 +443,13 @@ class Run:
             "length": self.total(batch.mask_B_T.sum()) / (c.prompts_per_update * G),
             "truncated": self.total(rollouts.truncated_B.sum()) / (c.prompts_per_update * G),
             "entropy": batch.entropy,
-            "sampler_gap": self.mean(
-                rollouts.sampler_logps_B_T - batch.old_logps_B_T, rollouts.mask_B_T
-            ),
+            "sampler_gap": self.mean(rollouts.sampler_logps_B_T - batch.old_logps_B_T, rollouts.mask_B_T),
             "step_kl": self.step_kl,
             "loss": sum(s["loss"] for s in steps) / len(steps),
             "grad_norm": sum(s["norm"] for s in steps) / len(steps),
             "grad_norms": [s["norm"] for s in steps],
             "clip_fraction": sum(s["binding"] for s in steps) / tokens,
-            "clip_fraction_active": sum(s["binding"] for s in steps)
-            / max(1, sum(s["active"] for s in steps)),
+            "clip_fraction_active": sum(s["binding"] for s in steps) / max(1, sum(s["active"] for s in steps)),
             **controllers,
         }
         if batch.reference_logps_B_T is not None:
@@ -520,9 +513,7 @@ class Run:
             self.step_kl, self.evaluations = state["step_kl"], state["evaluations"]
         if self.accelerator.is_main_process:  # lines written after the checkpoint are written again
             for name in ("metrics.jsonl", "samples.jsonl"):
-                provenance.truncate_jsonl(
-                    self.run_dir / name, lambda row: row["update"] <= self.horizon.updates
-                )
+                provenance.truncate_jsonl(self.run_dir / name, lambda row: row["update"] <= self.horizon.updates)
 
     def finish(self) -> None:
         """Evaluate on test, once, and save the policy in Hugging Face format."""

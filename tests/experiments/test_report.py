@@ -40,7 +40,7 @@ def test_the_measured_table_is_arms_by_tasks_and_macro_with_intervals():
 def test_the_measured_table_has_the_start_first_then_methods_then_controls(results):
     table = report.measured(results.runs)
     assert table.index.tolist() == [arm.title for arm in grid.ARMS.values()]
-    assert table.columns.tolist() == [*results.meta["params"]["tasks"], "macro", "runs"]
+    assert table.columns.tolist() == ["macro", *results.meta["params"]["tasks"], "runs"]
     assert "±" not in table.loc["supervised start", "macro"] and "±" in table.loc["AGPO", "macro"]
 
 

@@ -37,9 +37,7 @@ def repository(tmp_path, monkeypatch):
 
 
 def write_notebook(repository, name, code):
-    parameters, body = (
-        nbformat.v4.new_code_cell(textwrap.dedent(text).strip()) for text in (PARAMETERS, code)
-    )
+    parameters, body = (nbformat.v4.new_code_cell(textwrap.dedent(text).strip()) for text in (PARAMETERS, code))
     parameters.metadata.tags = ["parameters"]
     kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
     notebook = nbformat.v4.new_notebook(cells=[parameters, body], metadata=kernel)
@@ -72,9 +70,7 @@ def test_a_notebook_is_executed_in_train_mode_and_its_table_printed(repository, 
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "Kernel died"),
     ],
 )
-def test_a_notebook_that_fails_is_reported_and_the_others_still_run(
-    repository, capfd, code, message
-):
+def test_a_notebook_that_fails_is_reported_and_the_others_still_run(repository, capfd, code, message):
     write_notebook(repository, "broken", code)
     write_params(repository, "tiny", "profile: tiny")
     stale = repository / "outputs" / "runs" / "broken" / "tiny" / "summary.txt"

@@ -83,9 +83,7 @@ def test_every_wording_of_the_right_answer_votes_for_the_same_thing(name):
     for index in range(20):
         item = task.item("supervised", rng, index)
         problem = as_problem(name, item)
-        votes = {
-            task.grade(problem, task.demonstrate(item, rng, slip=False)).answer for _ in range(20)
-        }
+        votes = {task.grade(problem, task.demonstrate(item, rng, slip=False)).answer for _ in range(20)}
         assert len(votes) == 1
 
 
@@ -110,8 +108,7 @@ def test_right_letters_are_balanced_and_options_distinct(name):
 def test_slips_favour_no_letter(name):
     task, count = get_task(name), 4000
     letters = Counter(
-        task.grade(first(name), completion).answer
-        for _, completion in islice(task.demonstrations(seed=3), count)
+        task.grade(first(name), completion).answer for _, completion in islice(task.demonstrations(seed=3), count)
     )
     # 0.03 is more than four standard errors of a share of 1/4 among 4000: 4 * sqrt(3/16/4000).
     assert all(abs(letters[letter] / count - 0.25) < 0.03 for letter in "ABCD")
@@ -152,9 +149,7 @@ def test_a_program_earns_the_share_of_its_tests_that_it_passes():
     grade = get_task("programs").grade
     assert grade(problem, "3+y*4+x+x.").reward == 1
     assert grade(problem, "3+y*4+x+x.").answer == expected
-    assert grade(problem, "2*x+5*y+3").reward == pytest.approx(
-        2 / 6
-    )  # right where y = 0: the first two
+    assert grade(problem, "2*x+5*y+3").reward == pytest.approx(2 / 6)  # right where y = 0: the first two
     assert grade(problem, "2*x+4*y+2").reward == 0
     assert grade(problem, "6/x").answer == (None, 6, None, 3, 6, 2)
     for text in ("", "2*x+4*y+", "z", "2x", "9^9^9", "(" * 5000, "x" * 5000):

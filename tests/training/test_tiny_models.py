@@ -82,9 +82,7 @@ def test_the_recorded_greedy_score_is_measured_again():
 
 def test_the_two_supervised_starts_of_the_first_family_differ():
     first, second = (load(name)[0].state_dict() for name in ("tiny-qwen2-a", "tiny-qwen2-b"))
-    assert not any(
-        torch.equal(first[key], second[key]) for key in first if key.endswith("proj.weight")
-    )
+    assert not any(torch.equal(first[key], second[key]) for key in first if key.endswith("proj.weight"))
 
 
 def test_the_tokenizer_is_made_anew_as_it_was_shipped():
