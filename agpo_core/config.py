@@ -149,14 +149,6 @@ class TrainConfig:
         _refuse_unknown(params)
         return cls(**params)
 
-    @classmethod
-    def load(cls, path) -> "TrainConfig":
-        """Read `config.yaml` of a run folder."""
-        import yaml
-
-        with open(path, encoding="utf-8") as file:
-            return cls.from_dict(yaml.safe_load(file) or {})
-
     def save(self, path) -> None:
         """Write every setting, resolved, as YAML."""
         import yaml

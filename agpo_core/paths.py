@@ -47,7 +47,7 @@ def reference() -> Path:
 
 
 def params() -> Path:
-    """The profiles: smoke.yaml, tiny.yaml, small.yaml, paper.yaml."""
+    """The profiles, one YAML file each."""
     return root() / "params"
 
 

@@ -56,8 +56,8 @@ def _train(experiment: str, profile: str, configs: dict, params: dict) -> dict:
     folders = {}
     for key, config in configs.items():
         name, _, seed, start = key
-        run = f"{name}-s{seed}-{start}-{config.hash()}"
-        folders[key] = folder = paths.runs() / experiment / f"{profile}-rates" / run
+        folder = paths.run_dir(experiment, f"{profile}-rates", name, seed, start, config.hash())
+        folders[key] = folder
         folder.mkdir(parents=True, exist_ok=True)
         config.save(folder / "config.yaml")
     missing = [folder for folder in folders.values() if not launch.is_finished(folder)]

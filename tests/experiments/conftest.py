@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agpo_core import paths, provenance
-from agpo_core.config import TrainConfig
+from agpo_core import paths, provenance, recipes
 from agpo_core.training import launch
 
 LEVELS = {"tiny-qwen2-a": 0.36, "tiny-qwen2-b": 0.40}  # invented scores of the starts
@@ -18,7 +17,7 @@ TOKENS = 1500  # invented tokens of an update's phase
 
 def write_run(folder: Path, status: str = "finished", commit: str = "c0ffee") -> None:
     """An invented run for the settings in `folder`: 0.36 or 0.40 before training, about 0.5 after."""
-    config = TrainConfig.load(folder / "config.yaml")
+    config = recipes.load(folder / "config.yaml")
     rng = random.Random(zlib.crc32(config.hash().encode()))
     phases = 2 if config.needs_probe else 1
     updates = config.horizon

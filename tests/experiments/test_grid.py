@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from agpo_core import paths, provenance
-from agpo_core.config import ConfigError, TrainConfig
+from agpo_core import paths, provenance, recipes
+from agpo_core.config import ConfigError
 from agpo_core.experiments import grid, records
 
 NAME = "table"
@@ -128,7 +128,7 @@ def test_the_update_matched_control_runs_after_agpo_for_as_many_updates(launched
         assert updates["grpo_matched_updates", seed] == updates["agpo", seed] == 10
         assert updates["grpo", seed] == 20
     job = jobs_by_key(params)["grpo_matched_updates", 42, "tiny-qwen2-a"]
-    assert TrainConfig.load(job.folder / "config.yaml") == job.config
+    assert recipes.load(job.folder / "config.yaml") == job.config
     assert (job.config.horizon_unit, job.config.horizon) == ("updates", 10.0)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from accelerate.state import AcceleratorState
 
-from agpo_core import provenance
+from agpo_core import provenance, recipes
 from agpo_core.config import TrainConfig
 from agpo_core.training import train as module
 from tests.conftest import Toy
@@ -65,7 +65,7 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     module.Run = ObservedRun
     module.get_task = lambda name, data_dir=None: Toy(name)
-    config = TrainConfig.load(folder / "config.yaml")
+    config = recipes.load(folder / "config.yaml")
     seen = {
         "straight": observe(config, folder / "straight", [None]),
         "resumed": observe(config, folder / "resumed", [2, None]),
