@@ -3,8 +3,8 @@
     python -m agpo_core.experiments.refresh                            all notebooks
     python -m agpo_core.experiments.refresh agpo_table1_main_results   one
 
-A notebook's own parameters are those of the tiny profile, replayed. They are first brought up to date with
-`params/tiny.yaml`; the lines' comments stay.
+The own parameters of a notebook with `methods` are those of the tiny profile, replayed. They are first brought up to
+date with `params/tiny.yaml`; the lines' comments stay.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def refresh(name: str) -> None:
     notebook = nbformat.read(path, as_version=4)
     profile = yaml.safe_load((paths.params() / f"{PROFILE}.yaml").read_text(encoding="utf-8"))
     for cell in notebook.cells:
-        if "parameters" in cell.metadata.get("tags", []):
+        if "parameters" in cell.metadata.get("tags", []) and re.search("^methods = ", cell.source, re.MULTILINE):
             cell.source = with_values(cell.source, {**profile, "run_mode": "replay"})
     client = NotebookClient(
         notebook, kernel_name="python3", timeout=None, record_timing=False, coalesce_streams=True,

@@ -3,7 +3,8 @@
 `python -m agpo_core.experiments.reproduce --profile tiny agpo_table1_main_results` reads
 `params/tiny.yaml`, then `params/agpo_table1_main_results.tiny.yaml` where there is one, checks both
 against the notebook's own parameters before anything runs, and trains what is missing
-(`run_mode: train`). Papermill executes the notebook; what it prints is shown as it comes. The
+(`run_mode: train`). A profile's settings are those of trained runs: a notebook without `methods` trains
+nothing, and takes its own file alone. Papermill executes the notebook; what it prints is shown as it comes. The
 executed notebook, an HTML copy and the `summary.txt` that the notebook writes lie in
 `outputs/runs/<notebook>/<profile>/`.
 
@@ -38,16 +39,17 @@ def load_parameters(notebook: str, profile: str) -> dict:
             default there.
     """
     source = _existing(paths.notebooks(), f"{notebook}.ipynb", "notebook")
-    files = [_existing(paths.params(), f"{profile}.yaml", "profile")]
+    settings_of_runs = _existing(paths.params(), f"{profile}.yaml", "profile")
     override = paths.params() / f"{notebook}.{profile}.yaml"
-    if override.is_file():
-        files.append(override)
 
     defaults = {
         name: ast.literal_eval(parameter["default"])
         for name, parameter in papermill.inspect_notebook(str(source)).items()
     }
-    parameters = {}
+    trains = "methods" in defaults
+    files = [settings_of_runs] if trains else []
+    files += [override] if override.is_file() else []
+    parameters = {} if trains or "profile" not in defaults else {"profile": profile}
     for file in files:
         with file.open(encoding="utf-8") as stream:
             settings = yaml.safe_load(stream) or {}
@@ -56,7 +58,8 @@ def load_parameters(notebook: str, profile: str) -> dict:
         for key, value in settings.items():
             _check(key, value, defaults, file)
         parameters |= settings
-    if parameters.get("run_mode") != "plan":  # a profile that is too large to start by accident only plans
+    # A profile that is too large to start by accident only plans.
+    if "run_mode" in defaults and parameters.get("run_mode") != "plan":
         parameters["run_mode"] = "train"
     return parameters
 

@@ -12,6 +12,7 @@ from agpo_core.experiments import reproduce
 PARAMETERS = """
     profile = "smoke"
     run_mode = "replay"
+    methods = ["grpo"]
     rate = 0.5
     rates = [0.5]
     plot = True
@@ -36,8 +37,8 @@ def repository(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write_notebook(repository, name, code):
-    parameters, body = (nbformat.v4.new_code_cell(textwrap.dedent(text).strip()) for text in (PARAMETERS, code))
+def write_notebook(repository, name, code, parameters=PARAMETERS):
+    parameters, body = (nbformat.v4.new_code_cell(textwrap.dedent(text).strip()) for text in (parameters, code))
     parameters.metadata.tags = ["parameters"]
     kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
     notebook = nbformat.v4.new_notebook(cells=[parameters, body], metadata=kernel)
@@ -105,7 +106,7 @@ def test_an_unknown_key_is_named_with_the_closest_one(repository):
 def test_an_unknown_key_without_a_close_one_lists_the_notebooks_own(repository):
     write_params(repository, "table.tiny", "xyz: 1.0")
     write_params(repository, "tiny", "rate: 1.0")
-    with pytest.raises(ConfigError, match=r"table.tiny.yaml.*'xyz'.*profile, run_mode, rate"):
+    with pytest.raises(ConfigError, match=r"table.tiny.yaml.*'xyz'.*profile, run_mode, methods"):
         reproduce.load_parameters("table", "tiny")
 
 
@@ -156,3 +157,17 @@ def test_what_is_not_there_is_named_beside_what_is(repository, capsys, profile, 
     with pytest.raises(SystemExit, match="2"):
         reproduce.main(["--profile", profile, notebook])
     assert f"{message}.\n" in capsys.readouterr().err
+
+
+def test_a_notebook_that_trains_nothing_takes_its_own_file_alone(repository):
+    own = 'profile = "smoke"\ndraws = 100'
+    write_notebook(repository, "theory", "", own)
+    write_params(repository, "tiny", "rate: 1.0\nmethods: [grpo]")
+    assert reproduce.load_parameters("theory", "tiny") == {"profile": "tiny"}
+    write_params(repository, "theory.tiny", "draws: 5")
+    assert reproduce.load_parameters("theory", "tiny") == {"profile": "tiny", "draws": 5}
+    write_params(repository, "theory.tiny", "drawn: 5")
+    with pytest.raises(ConfigError, match="did you mean 'draws'"):
+        reproduce.load_parameters("theory", "tiny")
+    with pytest.raises(FileNotFoundError, match="no profile 'large'"):
+        reproduce.load_parameters("theory", "large")

@@ -1,36 +1,32 @@
-"""One function a figure. Each returns the figure and the data that it draws, for asserts.
+"""Figures of trained runs: scores, learning curves, controllers.
 
-Colours are seaborn's colour-blind palette: one for each of the four methods. A control has the
-colour of its method, and differs by marker and line, so that no figure needs colour to be read.
+One colour for each of the four methods. A control has the colour of its method, and differs by
+marker and line, so that no figure needs colour to be read.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 
 from agpo_core.experiments.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
+from agpo_core.experiments.plots.style import BLUE, GREEN, ORANGE, PLAIN, RED
 from agpo_core.experiments.records import Results
 
-_BLUE, _ORANGE, _GREEN, _RED = sns.color_palette("colorblind")[:4]
 STYLES = {  # arm -> colour, line, marker, filled
-    "grpo": (_BLUE, "-", "o", True),
-    "grpo_ats": (_ORANGE, "-", "s", True),
-    "agpo_no_ats": (_GREEN, "-", "^", True),
-    "agpo": (_RED, "-", "D", True),
-    "grpo_matched_updates": (_BLUE, "--", "o", False),
-    "grpo_narrow": (_BLUE, ":", "v", False),
-    "agpo_relative_entropy": (_RED, "--", "D", False),
+    "grpo": (BLUE, "-", "o", True),
+    "grpo_ats": (ORANGE, "-", "s", True),
+    "agpo_no_ats": (GREEN, "-", "^", True),
+    "agpo": (RED, "-", "D", True),
+    "grpo_matched_updates": (BLUE, "--", "o", False),
+    "grpo_narrow": (BLUE, ":", "v", False),
+    "agpo_relative_entropy": (RED, "--", "D", False),
 }
 SCORES = ["score", "half", "n", "gap", "gap_half", "pairs"]
 POINTS = ["arm", "evaluation", "progress", "dev", "half", "n"]
 DRAWN = ["epsilon", "epsilon_raw", "tau", "uncertainty", "uncertainty_baseline", "entropy"]
 METHODS = ("grpo", "grpo_ats", "agpo_no_ats", "agpo")
-PLAIN = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-         "axes.titlesize": 10, "axes.labelsize": 9, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5,
-         "legend.fontsize": 8.5, "figure.titlesize": 11}  # fmt: skip
 
 
 def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:

@@ -9,6 +9,7 @@ import pytest
 
 from agpo_core.experiments import grid, plots
 from agpo_core.experiments.comparison import macro, paired, t_interval
+from agpo_core.experiments.plots.runs import STYLES
 from agpo_core.experiments.records import Results
 
 FIGURES = [plots.main_results, plots.learning_curves, plots.controller_traces]
@@ -80,5 +81,5 @@ def test_nothing_run_gives_a_figure_that_says_so_and_no_data(draw):
 
 
 def test_every_arm_has_a_look_of_its_own():
-    assert set(plots.STYLES) == set(grid.ARMS) - {"start"}
-    assert len(set(plots.STYLES.values())) == len(plots.STYLES)
+    assert set(STYLES) == set(grid.ARMS) - {"start"}
+    assert len(set(STYLES.values())) == len(STYLES)

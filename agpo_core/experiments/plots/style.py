@@ -1,0 +1,8 @@
+"""What all figures share: seaborn's colour-blind palette, and plain axes."""
+
+import seaborn as sns
+
+BLUE, ORANGE, GREEN, RED, PURPLE, BROWN, PINK, GREY, YELLOW, CYAN = sns.color_palette("colorblind")
+PLAIN = {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+         "axes.titlesize": 10, "axes.labelsize": 9, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5,
+         "legend.fontsize": 8.5, "figure.titlesize": 11}  # fmt: skip
