@@ -26,6 +26,11 @@ def _one_of(*choices):
     return {"choices": choices}
 
 
+def _later(default, *choices):
+    """A setting added after runs were recorded: it enters a run's hash only where it is off its default."""
+    return field(default=default, metadata={"later": True} | (_one_of(*choices) if choices else {}))
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """All settings of one training run; field comments give unit, range and source."""
@@ -49,11 +54,29 @@ class TrainConfig:
     prompts_per_update: int = 36  # P, over all ranks
     group_size: int = 8  # G (paper: 8)
     probe_group_size: int | None = None  # G of the probe; None: group_size
+    probe_share: float = _later(1.0)  # (0, 1], of an update's prompts that are probed, rounded up
+    probe_source: str = _later("probe", "probe", "previous_update")  # whose rollouts the controllers see
     tau_base: float = 1.0  # > 0 (paper: 1.0)
     top_p: float = 0.95  # (0, 1] nucleus (paper: .95)
     max_completion_tokens: int = 24  # >= 1
     max_sequence_tokens: int = 1024  # prompt + continuation (paper: 1024)
     rollout_batch: int = 512  # sequences decoded at once; changes memory, never a sample
+
+    # -- rewards and advantages
+    reward_clip: float | None = _later(None)  # > 0: rewards are bounded to ±reward_clip (R++ App. B.2); None: not
+    reward_scale: float = _later(1.0)  # > 0: then multiplied by it (R++ App. B.2)
+    advantage: str = _later(
+        "group", "group", "dr_grpo", "leave_one_out", "greedy_baseline", "reinforce_pp", "reinforce_pp_baseline", "gae"
+    )  # advantages.py has a function for each
+    credit: str = _later("return_to_go", "return_to_go", "last_token")  # of reinforce_pp
+    population: str = _later("tokens", "tokens", "sequences")  # what reinforce_pp and its baseline form normalise over
+    convention: str = _later("paper", "paper", "openrlhf", "verl")  # of global normalisation
+    critic: str = _later("none", "none", "head", "model")  # of gae: a head on the policy, or a model as large as it
+    gae_lambda: float = _later(0.95)  # [0, 1]
+    gae_gamma: float = _later(1.0)  # [0, 1]
+    value_clip: float = _later(0.2)  # > 0, units of return
+    value_weight: float = _later(0.1)  # >= 0, of the value loss beside the policy's
+    critic_learning_rate: float | None = _later(None)  # > 0, peak; None: learning_rate
 
     # -- objective
     dispersion: str = field(default="std", metadata=_one_of("std", "mad", "iqr"))  # Eqs. 1, 4, 9
@@ -65,6 +88,9 @@ class TrainConfig:
     beta: float = 0.03  # >= 0, weight of the KL to the reference (paper: .03)
     kl_estimator: str = field(default="k3", metadata=_one_of("k1", "k2", "k3"))
     kl_placement: str = field(default="loss", metadata=_one_of("loss", "reward"))
+    kl_control: str = _later("fixed", "fixed", "adaptive")  # adaptive: beta follows kl_target (Ziegler et al. 2019)
+    kl_target: float = _later(6.0)  # > 0, nats per sequence
+    kl_horizon: float = _later(10_000.0)  # > 0, sequences
 
     # -- clip radius (Eq. 4)
     clip: str = field(default="fixed", metadata=_one_of("fixed", "adaptive"))
@@ -128,9 +154,19 @@ class TrainConfig:
         return self.probe_group_size or self.group_size
 
     @property
+    def probed_prompts(self) -> int:
+        """Prompts of an update that are probed."""
+        return math.ceil(self.probe_share * self.prompts_per_update)
+
+    @property
+    def adapts(self) -> bool:
+        """Whether a controller of clip radius or temperature listens to reward statistics."""
+        return "adaptive" in (self.clip, self.temperature)
+
+    @property
     def needs_probe(self) -> bool:
         """A probe is sampled only where a controller listens to it."""
-        return "adaptive" in (self.clip, self.temperature)
+        return self.adapts and self.probe_source == "probe"
 
     def to_dict(self) -> dict:
         """Plain Python values, in the order of the fields; tuples become lists."""
@@ -157,8 +193,15 @@ class TrainConfig:
             yaml.safe_dump(self.to_dict(), file, sort_keys=False)
 
     def hash(self) -> str:
-        """Ten hex digits over all settings and the numerics version: the identity of a run's result."""
-        text = json.dumps([NUMERICS_VERSION, self.to_dict()], sort_keys=True)
+        """Ten hex digits over all settings and the numerics version: the identity of a run's result.
+
+        A setting that was added after runs were recorded counts only off its default: at it, those runs are the same.
+        """
+        settings = self.to_dict()
+        for f in dataclasses.fields(self):
+            if f.metadata.get("later") and getattr(self, f.name) == f.default:
+                del settings[f.name]
+        text = json.dumps([NUMERICS_VERSION, settings], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
@@ -217,13 +260,17 @@ def _check_ranges(c: TrainConfig) -> None:
     for name in ("probe_group_size", "micro_batch_prompts"):
         require(getattr(c, name) is None or getattr(c, name) >= 1, name, "at least 1, or null")
     for name in ("horizon", "beta", "alpha", "gamma", "delta", "zeta", "sensitivity", "lora_rank",
-                 "weight_decay", "dev_problems", "test_problems"):  # fmt: skip
+                 "weight_decay", "value_weight", "dev_problems", "test_problems"):  # fmt: skip
         require(getattr(c, name) >= 0, name, "0 or more")
     for name in ("tau_base", "epsilon_base", "epsilon_min", "tau_min", "learning_rate", "sigma_min",
-                 "kappa_max", "max_grad_norm"):  # fmt: skip
+                 "kappa_max", "max_grad_norm", "reward_scale", "value_clip", "kl_target", "kl_horizon"):  # fmt: skip
         require(getattr(c, name) > 0, name, "above 0")
-    for name in ("top_p", "eval_every", "checkpoint_every"):
+    for name in ("top_p", "probe_share", "eval_every", "checkpoint_every"):
         require(0 < getattr(c, name) <= 1, name, "in (0, 1]")
+    for name in ("reward_clip", "critic_learning_rate"):
+        require(getattr(c, name) is None or getattr(c, name) > 0, name, "above 0, or null")
+    for name in ("gae_lambda", "gae_gamma"):
+        require(0 <= getattr(c, name) <= 1, name, "in [0, 1]")
     for name in ("warmup", "momentum"):
         require(0 <= getattr(c, name) < 1, name, "in [0, 1)")
     require(0 <= c.seed < 2**31, "seed", "in [0, 2**31)")
@@ -253,8 +300,20 @@ def _check_ranges(c: TrainConfig) -> None:
         raise ConfigError(
             f"kl_placement reward takes kl_estimator k1 alone, got {c.kl_estimator}: use k1, or kl_placement loss."
         )
-    if c.group_size == 1:
-        raise ConfigError("group_size 1 gives every group advantage 0: use at least 2 completions a prompt.")
+    grouped = ("group", "dr_grpo", "leave_one_out", "reinforce_pp_baseline")
+    if c.group_size == 1 and c.advantage in grouped:
+        raise ConfigError(
+            f"group_size 1 gives every advantage 0 under advantage {c.advantage!r}: use at least 2 completions a "
+            "prompt, or advantage reinforce_pp."
+        )
+    if (c.critic == "none") == (c.advantage == "gae"):
+        raise ConfigError(f"advantage {c.advantage!r} with critic {c.critic!r}: gae needs a critic, and nothing else.")
+    if c.kl_control == "adaptive" and c.beta == 0:
+        raise ConfigError("kl_control adaptive multiplies beta, which is 0: set beta above 0.")
+    if c.controller_scope == "prompt" and (c.probe_source != "probe" or c.probe_share < 1):
+        raise ConfigError(
+            "controller_scope prompt needs a probe of every prompt: set probe_share to 1.0, and probe_source to probe."
+        )
     if c.activation_checkpointing and c.shared_prompt:
         raise ConfigError(
             "shared_prompt needs the prompt's cache, which activation checkpointing drops: set shared_prompt to false."

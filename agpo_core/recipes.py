@@ -1,9 +1,13 @@
 """A method is data: the settings that tell it apart, on top of the defaults of `TrainConfig`.
 
 Every on-policy method runs in the same loop (`training.train`); reading two recipes side by side shows all of their
-difference. `python -m agpo_core.recipes` prints them.
+difference. `python -m agpo_core.recipes` prints them, `python -m agpo_core.recipes agpo grpo` what tells two apart.
+
+Methods share the settings that their papers leave open (inner steps, nucleus, weight of the KL), so that a difference
+between two is the method's.
 """
 
+import argparse
 from dataclasses import dataclass, field
 
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
@@ -18,12 +22,67 @@ class Recipe:
     settings: dict = field(default_factory=dict)
 
 
+CONTROLLERS = {"clip": "adaptive", "temperature": "adaptive"}
+KL_IN_REWARD = {"kl_estimator": "k1", "kl_placement": "reward"}
+PPO = {"advantage": "gae", "critic": "head", **KL_IN_REWARD}
+REINFORCE_PP = {"advantage": "reinforce_pp", **KL_IN_REWARD}
+BASELINE = {"advantage": "reinforce_pp_baseline", "population": "sequences"}
+
 RECIPES = {
+    # -- with a critic
+    "ppo": Recipe("PPO, value head", "Schulman et al. 2017; AGPO §4.2.2", PPO),
+    "ppo_critic": Recipe("PPO, separate critic", "Ouyang et al. 2022; R++ §2", {**PPO, "critic": "model"}),
+    "adaptive_kl_ppo": Recipe(
+        "Adaptive-KL PPO", "AGPO §4.2.2, after Ziegler et al. 2019", {**PPO, "kl_control": "adaptive"}
+    ),
+    # -- critic-free
     "grpo": Recipe("GRPO (fixed ε)", "AGPO Eqs. 1-3, after Shao et al. 2024"),
+    "dr_grpo": Recipe("Dr. GRPO", "Liu et al. 2025", {"advantage": "dr_grpo", "aggregation": "constant"}),
+    "rloo": Recipe(
+        "RLOO", "Ahmadian et al. 2024", {"advantage": "leave_one_out", "ratio": "sequence", **KL_IN_REWARD}
+    ),
+    "remax": Recipe("ReMax", "Li et al. 2023", {"advantage": "greedy_baseline", "group_size": 1, **KL_IN_REWARD}),
+    "reinforce_pp": Recipe("REINFORCE++ (k = 1)", "R++ Eqs. 4, 5", {**REINFORCE_PP, "group_size": 1}),
+    "reinforce_pp_k": Recipe("REINFORCE++ (k > 1)", "R++ Eqs. 4, 5", REINFORCE_PP),
+    "reinforce_pp_baseline": Recipe("REINFORCE++-baseline", "R++ Eqs. 6-8", {**BASELINE, "kl_estimator": "k2"}),
+    # -- AGPO and its ablations
     "grpo_ats": Recipe("GRPO + ATS", "AGPO §4.2.2, Eqs. 8-12", {"temperature": "adaptive"}),
     "agpo_no_ats": Recipe("AGPO (−ATS)", "AGPO §4.2.2, Eqs. 4-7", {"clip": "adaptive"}),
-    "agpo": Recipe("AGPO", "AGPO Eqs. 1-12", {"clip": "adaptive", "temperature": "adaptive"}),
-}
+    "agpo": Recipe("AGPO", "AGPO Eqs. 1-12", CONTROLLERS),
+    "agpo_no_dispersion": Recipe("AGPO − σ̂", "AGPO §4.5, Table 4", {**CONTROLLERS, "signals_mask": (0, 1, 1, 1)}),
+    "agpo_no_skewness": Recipe("AGPO − |κ̃₃|", "AGPO §4.5, Table 4", {**CONTROLLERS, "signals_mask": (1, 0, 1, 1)}),
+    "agpo_no_vote_entropy": Recipe("AGPO − E", "AGPO §4.5, Table 4", {**CONTROLLERS, "signals_mask": (1, 1, 0, 1)}),
+    "agpo_no_step_kl": Recipe("AGPO − D_step", "AGPO §4.5, Table 4", {**CONTROLLERS, "signals_mask": (1, 1, 1, 0)}),
+    "agpo_mad": Recipe("AGPO, MAD", "AGPO §4.5, Table 5", {**CONTROLLERS, "dispersion": "mad"}),
+    "agpo_iqr": Recipe("AGPO, IQR", "AGPO §4.5, Table 5", {**CONTROLLERS, "dispersion": "iqr"}),
+    "agpo_official_code": Recipe(
+        "AGPO, authors' code", "wandugu/paper_agpo, commit 11e5596, where it departs from the paper",
+        {
+            **CONTROLLERS,
+            "controller_scope": "prompt",  # ε and τ of each prompt; the running averages fold prompt by prompt
+            "clip_entropy": "ratio_ema",
+            "step_kl": "ema",
+            "delta": 0.1,
+            "zeta": 0.0,
+            "centring": "relative",
+            "baseline_start": "first",
+            "momentum": 0.9,
+            "weights": (1.0, 1.0, 0.0),
+            "tau_min": 0.6,
+            "tau_max": 1.3,
+            "top_p": 0.9,
+            "ratio_temperature": "model",
+            "beta": 0.0,  # their reference is off under LoRA, and k1 as a loss elsewhere: it holds nothing
+        },
+    ),
+    # -- ours
+    "agpo_global": Recipe("AGPO, global", "ours: AGPO Eqs. 4-12 with R++ Eqs. 6, 7", {**CONTROLLERS, **BASELINE}),
+    "agpo_part_probe": Recipe("AGPO, part probe", "ours: probes some prompts", {**CONTROLLERS, "probe_share": 0.25}),
+    "agpo_free_probe": Recipe(
+        "AGPO, free probe", "ours: the controllers see the former update's rollouts",
+        {**CONTROLLERS, "probe_source": "previous_update"},
+    ),
+}  # fmt: skip
 
 
 def resolve(method: str, **params) -> TrainConfig:
@@ -37,9 +96,7 @@ def resolve(method: str, **params) -> TrainConfig:
     Raises:
         ConfigError: the method or a setting is unknown, mistyped or out of range.
     """
-    if method not in RECIPES:
-        raise ConfigError(f"unknown method {method!r}: choose one of {', '.join(RECIPES)}.")
-    return TrainConfig.from_dict({**RECIPES[method].settings, **params, "method": method})
+    return TrainConfig.from_dict({**_recipe(method).settings, **params, "method": method})
 
 
 def load(path) -> TrainConfig:
@@ -64,10 +121,43 @@ def difference(method: str, other: str) -> dict[str, tuple]:
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def main() -> None:
-    for name, recipe in RECIPES.items():
-        settings = ", ".join(f"{k}={v}" for k, v in recipe.settings.items()) or "(the defaults)"
-        print(f"{name:14}{recipe.title:18}{settings:44}{recipe.source}")
+def show(*methods: str) -> None:
+    """Print methods as a table; of two, the settings in which they differ.
+
+    Args:
+        methods: names in RECIPES; none: all of them.
+    """
+    if len(methods) == 2:
+        pairs = difference(*methods)
+        rows = [("", *methods), *((name, *map(_text, pair)) for name, pair in pairs.items())]
+    else:
+        rows = [("method", "title", "source", "settings")]
+        for name in methods or RECIPES:
+            recipe = _recipe(name)
+            settings = ", ".join(f"{key}={_text(value)}" for key, value in recipe.settings.items()) or "(the defaults)"
+            rows.append((name, recipe.title, recipe.source, settings))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _text(value) -> str:
+    return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
+
+
+def _recipe(method: str) -> Recipe:
+    if method not in RECIPES:
+        raise ConfigError(f"unknown method {method!r}: choose one of {', '.join(RECIPES)}.")
+    return RECIPES[method]
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Print methods; of two, their difference.")
+    parser.add_argument("methods", nargs="*", help=f"of {', '.join(RECIPES)}; default: all")
+    try:
+        show(*parser.parse_args(argv).methods)
+    except ConfigError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

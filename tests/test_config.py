@@ -1,6 +1,8 @@
 """Settings: typed, checked, refused where unknown, saved and loaded unchanged."""
 
 import dataclasses
+import hashlib
+import json
 
 import pytest
 
@@ -114,7 +116,12 @@ def test_a_value_out_of_range_raises_and_names_the_range(params, message):
         ({"kl_placement": "reward"}, "kl_placement reward takes kl_estimator k1 alone, got k3"),
         ({"reference": "none"}, "beta > 0 needs a reference policy"),
         ({"reference": "adapter_disabled"}, "needs adapters: set lora_rank above 0"),
-        ({"group_size": 1}, "group_size 1 gives every group advantage 0"),
+        ({"group_size": 1}, "group_size 1 gives every advantage 0 under advantage 'group': .*advantage reinforce_pp"),
+        ({"advantage": "gae"}, "gae needs a critic"),
+        ({"critic": "head"}, "advantage 'group' with critic 'head': gae needs a critic, and nothing else"),
+        ({"kl_control": "adaptive", "beta": 0.0}, "kl_control adaptive multiplies beta, which is 0"),
+        ({"controller_scope": "prompt", "probe_share": 0.5}, "needs a probe of every prompt: set probe_share to 1.0"),
+        ({"controller_scope": "prompt", "probe_source": "previous_update"}, "probe_source to probe"),
         ({"activation_checkpointing": True}, "set shared_prompt to false"),
     ],
 )
@@ -136,6 +143,10 @@ def test_settings_that_do_not_go_together_raise_and_say_why(params, message):
         {"epsilon_min": 0.2, "epsilon_max": 0.2},
         {"horizon": 0},
         {"seed": 2**31 - 1},
+        {"group_size": 1, "advantage": "reinforce_pp"},
+        {"group_size": 1, "advantage": "greedy_baseline"},
+        {"group_size": 1, "advantage": "gae", "critic": "model"},
+        {"reward_clip": None, "critic_learning_rate": None},
     ],
 )
 def test_settings_at_the_edge_of_what_is_allowed_are_taken(params):
@@ -162,6 +173,16 @@ def test_the_probe_has_the_size_of_a_group_unless_it_is_given_one():
 )
 def test_a_probe_is_needed_where_a_controller_listens(clip, temperature, expected):
     assert TrainConfig(clip=clip, temperature=temperature).needs_probe is expected
+
+
+def test_a_free_probe_is_not_sampled():
+    free = TrainConfig(clip="adaptive", probe_source="previous_update")
+    assert free.adapts and not free.needs_probe
+
+
+def test_a_share_of_the_prompts_is_rounded_up():
+    assert TrainConfig(probe_share=0.25).probed_prompts == 9  # of 36
+    assert TrainConfig(probe_share=0.01).probed_prompts == 1
 
 
 def test_a_configuration_cannot_be_changed_in_place_and_a_copy_is_checked():
@@ -209,12 +230,18 @@ CHANGED = {  # a value other than the default, where none follows from the defau
     "minibatches": 2,
     "activation_checkpointing": True,
     "shared_prompt": False,
+    "reward_clip": 1.0,
+    "critic_learning_rate": 1.0e-3,
+    "advantage": "dr_grpo",
+    "critic": "model",
 }
 TOGETHER = {  # what a change needs beside it
     "activation_checkpointing": {"shared_prompt": False},
     "kl_placement": {"kl_estimator": "k1"},
     "kl_estimator": {"kl_placement": "loss"},
     "reference": {"lora_rank": 1},
+    "critic": {"advantage": "gae", "critic": "head"},
+    "kl_control": {"beta": 0.01},
 }
 
 
@@ -231,6 +258,14 @@ def test_the_hash_changes_with_every_field(name):
     changed = TrainConfig(**{**base, name: other})
     assert changed.to_dict()[name] != default
     assert changed.hash() != TrainConfig(**base).hash()
+
+
+def test_a_setting_added_later_leaves_the_hash_of_earlier_runs_alone():
+    later = [name for name, f in FIELDS.items() if f.metadata.get("later")]
+    assert "advantage" in later
+    settings = {name: value for name, value in TrainConfig().to_dict().items() if name not in later}
+    text = json.dumps([module.NUMERICS_VERSION, settings], sort_keys=True)
+    assert TrainConfig().hash() == hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def test_the_hash_changes_with_the_numerics_version_and_with_nothing_else(monkeypatch):

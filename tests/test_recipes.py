@@ -11,8 +11,7 @@ from agpo_core.recipes import RECIPES, difference, resolve
 def test_a_recipe_resolves_to_a_configuration_of_its_name(method):
     c = resolve(method)
     assert c.method == method
-    settings = {**TrainConfig().to_dict(), **RECIPES[method].settings, "method": method}
-    assert c.to_dict() == settings
+    assert c == TrainConfig(**RECIPES[method].settings, method=method)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +51,7 @@ def test_settings_given_override_the_recipe():
 
 
 def test_an_unknown_method_raises_and_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="unknown method 'agpoo': choose one of grpo, .*agpo"):
+    with pytest.raises(ConfigError, match="unknown method 'agpoo': choose one of .*grpo, .*agpo"):
         resolve("agpoo")
 
 
@@ -69,11 +68,27 @@ def test_recipes_hold_known_settings_alone():
 
 
 def test_the_methods_are_printed_one_a_line(capsys):
-    recipes.main()
-    lines = capsys.readouterr().out.splitlines()
+    recipes.main([])
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["method", "title", "source", "settings"]
     assert [line.split()[0] for line in lines] == list(RECIPES)
-    assert "(the defaults)" in lines[0]
-    assert "clip=adaptive, temperature=adaptive" in lines[-1]
+    assert next(line for line in lines if line.startswith("grpo ")).endswith("(the defaults)")
+    assert next(line for line in lines if line.startswith("agpo ")).endswith("clip=adaptive, temperature=adaptive")
+
+
+def test_of_two_methods_their_difference_is_printed(capsys):
+    recipes.main(["grpo", "agpo"])
+    assert capsys.readouterr().out.splitlines() == [
+        "             grpo   agpo",
+        "clip         fixed  adaptive",
+        "temperature  fixed  adaptive",
+    ]
+
+
+def test_printing_an_unknown_method_is_an_error(capsys):
+    with pytest.raises(SystemExit):
+        recipes.main(["grpo", "agpoo"])
+    assert "unknown method 'agpoo'" in capsys.readouterr().err
 
 
 def test_a_file_takes_from_its_methods_recipe_what_it_does_not_say(tmp_path):
@@ -87,5 +102,5 @@ def test_a_file_takes_from_its_methods_recipe_what_it_does_not_say(tmp_path):
 
 def test_a_file_without_a_method_is_refused(tmp_path):
     (tmp_path / "config.yaml").write_text("epsilon_base: 0.1\n")
-    with pytest.raises(ConfigError, match="names no method: add one of grpo"):
+    with pytest.raises(ConfigError, match="names no method: add one of .*grpo"):
         recipes.load(tmp_path / "config.yaml")

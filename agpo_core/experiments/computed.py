@@ -126,9 +126,7 @@ def promote(notebook: str, profile: str) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make computed tables the record.")
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser(
-        "promote", help="copy a notebook's tables from outputs/runs to outputs/reference"
-    )
+    command = commands.add_parser("promote", help="copy a notebook's tables from outputs/runs to outputs/reference")
     command.add_argument("notebook")
     command.add_argument("profile")
     args = parser.parse_args(argv)

@@ -6,8 +6,8 @@
 `record` trains a profile's grid with the seeds given and writes it to `outputs/reference/`, where it is committed;
 `promote` writes the grid that was run last.
 
-An *arm* is a method with the settings that make it a row of a table: the four GRPO-based methods of
-AGPO's Table 1, and the controls without which they cannot be told apart.
+An *arm* is a method with the settings that make it a row of a table: a recipe, or a control without which two recipes
+cannot be told apart.
 """
 
 import argparse
@@ -18,11 +18,9 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
 from agpo_core import paths, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
-from agpo_core.experiments import estimate, records
+from agpo_core.experiments import estimate, profiles, records
 from agpo_core.experiments.records import Results
 from agpo_core.recipes import RECIPES, resolve
 from agpo_core.training import launch
@@ -52,6 +50,10 @@ class Arm:
         return [value for key, value in moved.items() if settings.get(key) == "adaptive"]
 
 
+def _methods(*names: str) -> list[Arm]:
+    return [Arm(name, RECIPES[name].title, name) for name in names]
+
+
 ARMS = {
     arm.name: arm
     for arm in (
@@ -66,6 +68,11 @@ ARMS = {
         ),
         Arm("grpo_narrow", "GRPO at ε = .05", "grpo", {"epsilon_base": 0.05}),
         Arm("agpo_relative_entropy", "AGPO with H/EMA(H)", "agpo", {"clip_entropy": "ratio_ema"}),
+        *_methods(
+            "agpo_no_dispersion", "agpo_no_skewness", "agpo_no_vote_entropy", "agpo_no_step_kl", "agpo_mad", "agpo_iqr",
+            "agpo_official_code", "agpo_global", "agpo_part_probe", "agpo_free_probe", "dr_grpo", "rloo", "remax",
+            "reinforce_pp", "reinforce_pp_k", "reinforce_pp_baseline", "ppo", "ppo_critic", "adaptive_kl_ppo",
+        ),
     )
 }  # fmt: skip
 
@@ -93,10 +100,10 @@ GRID = {
     "memory_gb": NUMBER,  # of a rank: its GPU's, or its share of the machine's; for `plan`
     "tokens_per_second": NUMBER,  # of an arm without a probe; for `plan`
     "tokens_per_second_probe": NUMBER,  # of an arm with a probe; for `plan`
-    **{f"learning_rate_{name}": NUMBER_OR_NONE for name in ARMS if name != "start"},
 }
+RATES = [f"learning_rate_{name}" for name in ARMS if name != "start"]  # an arm's own; without it the common one holds
 OF_THE_ARM = ("method", "seed", "model", "clip", "temperature")  # set by arm, seed and start
-KNOWN = [*GRID, *(name for name in FIELDS if name not in OF_THE_ARM)]
+KNOWN = [*GRID, *RATES, *(name for name in FIELDS if name not in OF_THE_ARM)]
 LAUNCH = ("launcher", "ranks", "hostfile", "parallel", "master_port")
 # What may differ between a grid and its record without making another experiment of it.
 FREE = {"run_mode", "methods", "seeds", "cross_starts", "data_dir", "memory_gb", "tokens_per_second",
@@ -158,6 +165,9 @@ def check(params: dict) -> None:
         if not isinstance(params[name], kinds):
             names = [k.__name__ for k in (kinds if isinstance(kinds, tuple) else (kinds,))]
             raise ConfigError(f"{name} must be {' or '.join(names)}; got {params[name]!r}.")
+    for name in RATES:
+        if not isinstance(params.get(name), NUMBER_OR_NONE):
+            raise ConfigError(f"{name} must be int or float or NoneType; got {params[name]!r}.")
     if params["run_mode"] not in ("replay", "train", "plan"):
         raise ConfigError(f"run_mode must be replay, train or plan; got {params['run_mode']!r}.")
     if params.get("test_problems") == 0:
@@ -217,13 +227,24 @@ def _resolve(arm: Arm, seed: int, model: str, params: dict, leader: Job | None):
     chosen = params.get(f"learning_rate_{arm.name}")
     if chosen is not None:
         settings["learning_rate"] = chosen
-    settings |= RECIPES[arm.method].settings | arm.settings
+    settings |= _as_many_rollouts(arm, params) | RECIPES[arm.method].settings | arm.settings
     if arm.follows:
         if leader is None or not leader.finished:
             return None
         updates = provenance.read_jsonl(leader.folder / "metrics.jsonl")[-1]["update"]
         settings["horizon"] = float(updates)
     return resolve(arm.method, **settings, seed=seed, model=model)
+
+
+def _as_many_rollouts(arm: Arm, params: dict) -> dict:
+    """A method that fixes its completions a prompt gets so many prompts that rollouts an update stay as they are."""
+    settings = RECIPES[arm.method].settings
+    if "group_size" not in settings:
+        return {}
+    defaults = TrainConfig()
+    P, G = (params.get(name, getattr(defaults, name)) for name in ("prompts_per_update", "group_size"))
+    greedy = settings.get("advantage") == "greedy_baseline"
+    return {"prompts_per_update": P * G // (settings["group_size"] + greedy)}
 
 
 def run(experiment: str, params: dict) -> Results:
@@ -323,8 +344,7 @@ def promote(experiment: str, profile: str, runs_to: str | None = None) -> Path:
 
 def record(experiment: str, profile: str, changed: dict, runs_to: str | None = None) -> Path:
     """Train a profile's grid with some parameters changed, and promote it; finished runs are reused."""
-    params = yaml.safe_load((paths.params() / f"{profile}.yaml").read_text(encoding="utf-8"))
-    run(experiment, params | changed | {"run_mode": "train"})
+    run(experiment, profiles.settings(experiment, profile) | changed | {"run_mode": "train"})
     return promote(experiment, profile, runs_to)
 
 

@@ -4,17 +4,17 @@
     python -m agpo_core.experiments.refresh agpo_table1_main_results   one
 
 The own parameters of a notebook with `methods` are those of the tiny profile, replayed. They are first brought up to
-date with `params/tiny.yaml`; the lines' comments stay.
+date with `params/tiny.yaml` and `params/<notebook>.tiny.yaml`; the lines' comments stay.
 """
 
 import argparse
 import re
 
 import nbformat
-import yaml
 from nbclient import NotebookClient
 
 from agpo_core import paths
+from agpo_core.experiments import profiles
 
 PROFILE = "tiny"
 METADATA = {
@@ -31,7 +31,7 @@ def refresh(name: str) -> None:
     """
     path = paths.notebooks() / f"{name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    profile = yaml.safe_load((paths.params() / f"{PROFILE}.yaml").read_text(encoding="utf-8"))
+    profile = profiles.settings(name, PROFILE)
     for cell in notebook.cells:
         if "parameters" in cell.metadata.get("tags", []) and re.search("^methods = ", cell.source, re.MULTILINE):
             cell.source = with_values(cell.source, {**profile, "run_mode": "replay"})

@@ -28,6 +28,7 @@ from traitlets.config import Config
 
 from agpo_core import paths
 from agpo_core.config import ConfigError
+from agpo_core.experiments import profiles
 
 
 def load_parameters(notebook: str, profile: str) -> dict:
@@ -39,25 +40,22 @@ def load_parameters(notebook: str, profile: str) -> dict:
             default there.
     """
     source = _existing(paths.notebooks(), f"{notebook}.ipynb", "notebook")
-    settings_of_runs = _existing(paths.params(), f"{profile}.yaml", "profile")
-    override = paths.params() / f"{notebook}.{profile}.yaml"
+    of_runs = _existing(paths.params(), f"{profile}.yaml", "profile")
 
     defaults = {
         name: ast.literal_eval(parameter["default"])
         for name, parameter in papermill.inspect_notebook(str(source)).items()
     }
     trains = "methods" in defaults
-    files = [settings_of_runs] if trains else []
-    files += [override] if override.is_file() else []
     parameters = {} if trains or "profile" not in defaults else {"profile": profile}
-    for file in files:
-        with file.open(encoding="utf-8") as stream:
-            settings = yaml.safe_load(stream) or {}
-        if not isinstance(settings, dict):
-            raise ConfigError(f"{file.name} must hold lines of the form `key: value`.")
+    for file in [*([of_runs] if trains else []), profiles.notebook_file(notebook, profile)]:
+        settings = profiles.read(file)
         for key, value in settings.items():
             _check(key, value, defaults, file)
         parameters |= settings
+    for key in defaults.keys() - parameters.keys():
+        if key.startswith("learning_rate_"):  # chosen for another profile: here the common rate holds
+            parameters[key] = None
     # A profile that is too large to start by accident only plans.
     if "run_mode" in defaults and parameters.get("run_mode") != "plan":
         parameters["run_mode"] = "train"

@@ -3,17 +3,16 @@
     python -m agpo_core.experiments.tune EXPERIMENT PROFILE --rates 1.0e-4 2.0e-4 4.0e-4 --seeds 101 102
 
 Trains every arm at every rate with seeds that the experiment does not report, without a look at test, and writes the
-rate with the best mean score on dev into `params/PROFILE.yaml`, and all trials into the record.
+rate with the best mean score on dev into `params/EXPERIMENT.PROFILE.yaml`, and all trials into the record.
 """
 
 import argparse
 import re
 
 import pandas as pd
-import yaml
 
 from agpo_core import paths, provenance
-from agpo_core.experiments import grid, records
+from agpo_core.experiments import grid, profiles, records
 from agpo_core.training import launch
 
 TRIALS = "learning_rates.csv"
@@ -24,11 +23,11 @@ def trials(experiment: str, profile: str, rates: list[float], seeds: list[int]) 
 
     An arm that follows another takes the updates of that one's trial at the same rate and seed.
     """
-    params = yaml.safe_load((paths.params() / f"{profile}.yaml").read_text(encoding="utf-8"))
+    params = profiles.settings(experiment, profile)
     arms = [grid.ARMS[name] for name in params["methods"] if name != "start"]
     leading = [arm.name for arm in arms if not arm.follows]
     params |= {"run_mode": "train", "methods": leading, "seeds": seeds, "cross_starts": False}
-    params |= {f"learning_rate_{name}": None for name in grid.ARMS if name != "start"}
+    params = {name: value for name, value in params.items() if not name.startswith("learning_rate_")}
     plans = {rate: grid.plan(experiment, params | {"learning_rate": rate}) for rate in rates}
     configs = {
         (job.arm.name, rate, job.seed, job.start): job.config.replace(test_problems=0)
@@ -84,17 +83,17 @@ def main(argv: list[str] | None = None) -> None:
     record = records.folder(args.experiment, args.profile)
     record.mkdir(parents=True, exist_ok=True)
     table.to_csv(record / TRIALS, index=False)
-    to = paths.params() / f"{args.profile}.yaml"
+    to = profiles.notebook_file(args.experiment, args.profile)
     to.write_text(with_rates(to.read_text(encoding="utf-8"), choose(table)), encoding="utf-8")
     print(f"The best of each arm stands in {to.relative_to(paths.root())}.")
 
 
 def with_rates(text: str, rates: dict[str, float]) -> str:
-    """A profile with each arm's learning rate set; comments stay."""
+    """A file of settings with each arm's learning rate set; comments stay."""
     for name, rate in rates.items():
         line = rf"^(learning_rate_{name}:) *\S+"
         if not re.search(line, text, flags=re.MULTILINE):
-            raise ValueError(f"the profile has no line learning_rate_{name}: add it.")
+            raise ValueError(f"the file has no line learning_rate_{name}: add it.")
         text = re.sub(line, rf"\g<1> {rate:.1e}", text, flags=re.MULTILINE)
     return text
 

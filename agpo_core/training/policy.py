@@ -1,4 +1,4 @@
-"""The policy, its reference, and log-probabilities with a group's prompt computed once.
+"""The policy, its reference, its critic, and log-probabilities with a group's prompt computed once.
 
 All G completions of a prompt share it. `completion_logits` runs the prompt once, repeats its keys and values over the
 group and runs only the completions on top; gradients flow through the shared cache. The plain path, which repeats the
@@ -118,18 +118,65 @@ class Reference:
         return token_logps(logits, batch.completion_ids_B_T)
 
 
+class ActorCritic(nn.Module):
+    """The policy and a value V(s_t) of each state, as one module, so that one engine trains both.
+
+    V is a linear function, zero at the start, of the last hidden state that predicts token t: of the policy's own
+    ("head"), or of a copy of the policy that is trained apart ("model"), as large as the policy.
+
+    Args:
+        policy: a causal language model.
+        critic: "head" or "model".
+    """
+
+    def __init__(self, policy: nn.Module, critic: str):
+        super().__init__()
+        self.policy = policy
+        self.body = copy.deepcopy(policy) if critic == "model" else None
+        weight = next(policy.parameters())
+        self.value_head = nn.Linear(policy.config.hidden_size, 1).to(weight)
+        nn.init.zeros_(self.value_head.weight)
+        nn.init.zeros_(self.value_head.bias)
+
+    def forward(self, batch, shared: bool = True) -> tuple[Tensor, Tensor]:
+        """Logits (B, T, V) and values (B, T) at the state before each completion token."""
+        if self.body is None:
+            logits, hidden = _completion_outputs(self.policy, batch, shared, hidden=True)
+        else:
+            logits = completion_logits(self.policy, batch, shared)
+            _, hidden = _completion_outputs(self.body, batch, shared, hidden=True)
+        return logits, self.value_head(hidden).squeeze(-1).float()
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """What belongs to the critic alone."""
+        return [p for name, p in self.named_parameters() if not name.startswith("policy.") and p.requires_grad]
+
+
+def logits_and_values(model: nn.Module, batch, config: TrainConfig) -> tuple[Tensor, Tensor | None]:
+    """What the loss reads of a model: logits, and values where the method has a critic."""
+    if config.critic == "none":
+        return completion_logits(model, batch, config.shared_prompt), None
+    return model(batch, config.shared_prompt)
+
+
 def completion_logits(model: nn.Module, batch, shared: bool = True) -> Tensor:
     """Logits that predict each completion token, in shape (B, T, V).
 
     Args:
         model: a causal language model with a key-value cache.
-        batch: has prompt_ids_P_S (left-padded), prompt_mask_P_S, completion_ids_B_T, mask_B_T; B = P * G rows with the
-            groups contiguous.
+        batch: has prompt_ids_P_S (left-padded), prompt_mask_P_S, completion_ids_B_T, present_B_T (False on padding);
+            B = P * G rows with the groups contiguous.
         shared: run each prompt once instead of once a completion.
     """
+    return _completion_outputs(model, batch, shared)[0]
+
+
+def _completion_outputs(model: nn.Module, batch, shared: bool, hidden: bool = False) -> tuple[Tensor, Tensor | None]:
+    """Logits and, where asked for, the last hidden states at the positions that predict completion tokens."""
     ids_P_S, mask_P_S = batch.prompt_ids_P_S, batch.prompt_mask_P_S
-    ids_B_T, mask_B_T = batch.completion_ids_B_T, batch.mask_B_T
+    ids_B_T, mask_B_T = batch.completion_ids_B_T, batch.present_B_T
     group = len(ids_B_T) // len(ids_P_S)
+    wanted = {"output_hidden_states": True} if hidden else {}
     prompt_mask_B_S = mask_P_S.repeat_interleave(group, dim=0)
     mask = torch.cat([prompt_mask_B_S, mask_B_T.to(mask_P_S.dtype)], dim=1)[:, :-1]
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
@@ -137,12 +184,13 @@ def completion_logits(model: nn.Module, batch, shared: bool = True) -> Tensor:
     if not shared:
         ids = torch.cat([ids_P_S.repeat_interleave(group, dim=0), ids_B_T[:, :-1]], dim=1)
         out = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False,
-                    logits_to_keep=T)  # fmt: skip
-        return out.logits
-    prefix = prefill(model, ids_P_S, mask_P_S)
+                    logits_to_keep=T, **wanted)  # fmt: skip
+        return out.logits, out.hidden_states[-1][:, -T:] if hidden else None
+    prefix = prefill(model, ids_P_S, mask_P_S, **wanted)
     first_B_1_V = prefix.logits.repeat_interleave(group, dim=0)
+    first_B_1_D = prefix.hidden_states[-1][:, -1:].repeat_interleave(group, dim=0) if hidden else None
     if T == 1:
-        return first_B_1_V
+        return first_B_1_V, first_B_1_D
     cache = prefix.past_key_values
     cache.batch_repeat_interleave(group)
     out = model(
@@ -151,11 +199,13 @@ def completion_logits(model: nn.Module, batch, shared: bool = True) -> Tensor:
         position_ids=positions[:, S:],
         past_key_values=cache,
         use_cache=True,
+        **wanted,
     )
-    return torch.cat([first_B_1_V, out.logits], dim=1)
+    logits_B_T_V = torch.cat([first_B_1_V, out.logits], dim=1)
+    return logits_B_T_V, torch.cat([first_B_1_D, out.hidden_states[-1]], dim=1) if hidden else None
 
 
-def prefill(model: nn.Module, ids_P_S: Tensor, mask_P_S: Tensor):
+def prefill(model: nn.Module, ids_P_S: Tensor, mask_P_S: Tensor, **wanted):
     """Run left-padded prompts once; returns the model's output with its cache and the last logits."""
     positions = (mask_P_S.cumsum(dim=1) - 1).clamp(min=0)
     return model(
@@ -164,6 +214,7 @@ def prefill(model: nn.Module, ids_P_S: Tensor, mask_P_S: Tensor):
         position_ids=positions,
         use_cache=True,
         logits_to_keep=1,
+        **wanted,
     )
 
 

@@ -70,6 +70,11 @@ class Rollouts:
     rewards_B: Tensor | None = None
     answers: list[Hashable | None] | None = None
     discarded_tokens: int = 0  # sampled for groups that were drawn again; counted, not trained on
+    present_B_T: Tensor | None = None  # False on padding; None: mask_B_T, all that is not padding was sampled
+
+    def __post_init__(self):
+        if self.present_B_T is None:
+            self.present_B_T = self.mask_B_T
 
     @property
     def prompt_ids_P_S(self) -> Tensor:
@@ -98,7 +103,7 @@ class Rollouts:
         rows = (prompts.unsqueeze(1) * self.group + torch.arange(self.group).to(prompts)).flatten()
         self.discarded_tokens += int(self.mask_B_T[rows].sum())
         width = max(self.mask_B_T.shape[1], fresh.mask_B_T.shape[1])
-        for name in ("completion_ids_B_T", "mask_B_T", "sampler_logps_B_T"):
+        for name in ("completion_ids_B_T", "mask_B_T", "sampler_logps_B_T", "present_B_T"):
             whole = _widen(getattr(self, name), width)
             whole[rows] = _widen(getattr(fresh, name), width)
             setattr(self, name, whole)

@@ -7,6 +7,7 @@ import yaml
 from agpo_core import paths, provenance, recipes
 from agpo_core.config import ConfigError
 from agpo_core.experiments import grid, records
+from agpo_core.recipes import RECIPES
 
 NAME = "table"
 
@@ -36,7 +37,7 @@ def test_a_start_is_evaluated_once_whatever_the_seeds(launched, params):
 
 def test_an_arm_is_its_method_with_its_own_settings(launched, params):
     jobs = jobs_by_key(params)
-    of = {arm: jobs[arm, 42, "tiny-qwen2-a"].config for arm in grid.ARMS if arm != "start"
+    of = {arm: jobs[arm, 42, "tiny-qwen2-a"].config for arm in params["methods"] if arm != "start"
           and not grid.ARMS[arm].follows}  # fmt: skip
     assert (of["grpo"].clip, of["grpo"].temperature) == ("fixed", "fixed")
     assert (of["grpo_ats"].clip, of["grpo_ats"].temperature) == ("fixed", "adaptive")
@@ -273,3 +274,17 @@ def test_the_papers_plan_is_printed_without_weights_and_says_that_it_does_not_fi
     # 300 M / 2730 = 30.5 h for GRPO, 300 M / 2640 = 31.6 h with a probe
     assert "30.5 h" in printed and "31.6 h" in printed
     assert "the updates of AGPO  150,000,000" in printed
+
+
+def test_a_method_of_one_completion_a_prompt_gets_as_many_rollouts_as_the_others(launched, params):
+    methods = ["grpo", "reinforce_pp", "remax"]
+    jobs = jobs_by_key(params | {"methods": methods, "prompts_per_update": 36, "group_size": 8})
+    drawn = {m: jobs[m, 42, "tiny-qwen2-a"].config for m in methods}
+    assert (drawn["grpo"].prompts_per_update, drawn["grpo"].group_size) == (36, 8)
+    assert (drawn["reinforce_pp"].prompts_per_update, drawn["reinforce_pp"].group_size) == (288, 1)  # 36 * 8
+    assert (drawn["remax"].prompts_per_update, drawn["remax"].group_size) == (144, 1)  # and one greedy each
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_every_recipe_is_an_arm(method):
+    assert any(arm.method == method for arm in grid.ARMS.values())

@@ -10,6 +10,7 @@ from torch import nn
 from agpo_core import paths
 from agpo_core.config import ConfigError
 from agpo_core.training import policy
+from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.policy import (
     Reference,
     completion_logits,
@@ -19,7 +20,6 @@ from agpo_core.training.policy import (
     token_entropy,
     token_logps,
 )
-from agpo_core.training.train import Batch, minibatch_loss
 
 families = pytest.mark.parametrize("family", ["qwen2", "llama", "gemma2"])
 
@@ -58,7 +58,8 @@ def make_batch(prompts=PROMPTS, completions=COMPLETIONS, seed=0):
         old_logps_T1_B_T=old_B_T,
         reference_logps_B_T=reference_B_T,
         entropy=0.0,
-        advantages_B_1=torch.randn(B, 1, generator=generator),
+        beta=0.03,
+        advantages_B_T=torch.randn(B, 1, generator=generator),
         epsilon_B_1=torch.full((B, 1), 0.2),
     )
 
@@ -66,7 +67,7 @@ def make_batch(prompts=PROMPTS, completions=COMPLETIONS, seed=0):
 def gradient(model, batch, config):
     """The loss and its gradient as one vector."""
     model.zero_grad()
-    loss, _ = minibatch_loss(model, batch, config, denominator=len(batch.mask_B_T))
+    loss, *_ = minibatch_loss(model, batch, config, denominator=len(batch.mask_B_T))
     loss.backward()
     return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
 

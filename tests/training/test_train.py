@@ -12,11 +12,14 @@ import torch
 from agpo_core import losses, metrics, provenance
 from agpo_core.config import ConfigError
 from agpo_core.tasks import Graded
-from agpo_core.training import train as module
+from agpo_core.training import run as module
+from agpo_core.training.batch import minibatch_loss
 from agpo_core.training.evaluate import evaluate
 from agpo_core.training.policy import completion_logits, load_policy, token_logps
 from agpo_core.training.rollout import TransformersEngine
-from agpo_core.training.train import Run, learning_rate, main, minibatch_loss, train
+from agpo_core.training.run import Run
+from agpo_core.training.setup import learning_rate
+from agpo_core.training.train import main, train
 
 pytestmark = pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")
 
@@ -277,9 +280,12 @@ def test_evaluation_changes_nothing_but_the_learning_curve(config, tmp_path, grp
 # -- what is logged
 
 
-def test_every_logged_entry_is_documented_and_every_documented_one_is_logged(agpo):
+def test_every_logged_entry_is_documented_and_every_documented_one_is_logged(agpo, config, tmp_path):
+    critic = run(config("adaptive_kl_ppo", horizon=1.0), tmp_path / "ppo")
+    of_a_critic = {"value_loss", "explained_variance", "beta"}
     for row in agpo.rows:
-        assert row.keys() == metrics.LOGGED.keys()
+        assert row.keys() == metrics.LOGGED.keys() - of_a_critic
+    assert of_a_critic <= critic.rows[0].keys() <= metrics.LOGGED.keys()
 
 
 def test_an_undocumented_entry_is_refused(config, tmp_path, monkeypatch):
@@ -372,13 +378,13 @@ def test_the_loss_equals_a_loop_over_tokens(config, tmp_path, recorded, ratio, a
     model, _ = load_policy(c)
     with torch.no_grad():
         size = batch.mask_B_T.sum().item() if aggregation == "token_mean" else 8
-        loss, binds_B_T = minibatch_loss(model, batch, c, denominator=size)
+        loss, _, binds_B_T = minibatch_loss(model, batch, c, denominator=size)
         logits = completion_logits(model, batch)
     new = token_logps(logits, batch.completion_ids_B_T, 1.3)
     new_T1 = token_logps(logits, batch.completion_ids_B_T)
     objective, binding = 0.0, []
     for b in range(8):
-        length, A = int(batch.mask_B_T[b].sum()), batch.advantages_B_1[b].item()
+        length, A = int(batch.mask_B_T[b].sum()), batch.advantages_B_T[b].item()
         gaps = (new - batch.old_logps_B_T)[b, :length].tolist()
         total = 0.0
         for t in range(length):
@@ -400,7 +406,7 @@ def gradients_of_one_step(config, folder, size):
     prompts = one.prompts(0)
     rollouts = one.rollout(prompts, one.engine.open(prompts), torch.ones(4), 0)
     batch = one.measure(rollouts)
-    batch.advantages_B_1 = one.advantages(rollouts, batch)
+    batch.advantages_B_T = one.advantages(rollouts, batch, None)
     batch.epsilon_B_1 = torch.full((16, 1), 0.2)
     one.optimiser.step = lambda: kept.append([p.grad.clone() for p in one.policy.parameters()])
     return one.step(batch), torch.cat([g.flatten() for g in kept[-1]])
@@ -500,8 +506,8 @@ def test_dropped_groups_leave_loss_and_mean(config, tmp_path, recorded):
     kept = mixed.rows(0, 1) if mixed.keep_B[0] else mixed.rows(1, 2)
     model, _ = load_policy(c)
     with torch.no_grad():
-        whole, _ = minibatch_loss(model, mixed, c, denominator=4)
-        alone, _ = minibatch_loss(model, kept, c, denominator=4)
+        whole, *_ = minibatch_loss(model, mixed, c, denominator=4)
+        alone, *_ = minibatch_loss(model, kept, c, denominator=4)
     assert whole.item() == pytest.approx(alone.item(), rel=1e-5, abs=1e-6)
 
 
@@ -532,7 +538,7 @@ def test_a_kl_in_the_reward_lowers_it_before_the_group_is_normalised(config, tmp
         rewards_B = rollouts.rewards_B[8 * half : 8 * half + 8] - 0.5 * gap_B_T.sum(dim=1)
         groups = rewards_B.view(2, 4)
         expected = (groups - groups.mean(1, keepdim=True)) / groups.std(1, keepdim=True)
-        torch.testing.assert_close(batch.advantages_B_1.view(2, 4), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(batch.advantages_B_T.view(2, 4), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("option", "temperature"), [("rollout", 1.3), ("model", 1.0)])

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from agpo_core.advantages import group_advantages
+from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.policy import completion_logits, load_policy, token_logps
-from agpo_core.training.train import Batch, minibatch_loss
 
 trl = pytest.importorskip("trl", reason="compares with TRL: needs the package trl")
 
@@ -70,7 +70,8 @@ def make_batch(model, temperature):
         old_logps_T1_B_T=None,
         reference_logps_B_T=None,
         entropy=0.0,
-        advantages_B_1=group_advantages(torch.rand(P, G, generator=generator)).view(-1, 1),
+        beta=0.0,
+        advantages_B_T=group_advantages(torch.rand(P, G, generator=generator)).view(-1, 1),
         epsilon_B_1=torch.full((P * G, 1), 0.2),
     )
     with torch.no_grad():
@@ -96,7 +97,7 @@ def test_loss_gradient_and_clipped_share_equal_those_of_trl(config, make_trainer
             "prompt_mask": batch.prompt_mask_P_S.repeat_interleave(G, dim=0),
             "completion_ids": batch.completion_ids_B_T,
             "completion_mask": batch.mask_B_T.long(),
-            "advantages": batch.advantages_B_1.squeeze(1),
+            "advantages": batch.advantages_B_T.squeeze(1),
             "old_per_token_logps": batch.old_logps_B_T,
             "ref_per_token_logps": batch.reference_logps_B_T,
         },
@@ -105,7 +106,8 @@ def test_loss_gradient_and_clipped_share_equal_those_of_trl(config, make_trainer
     their_gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
 
     model.zero_grad()
-    ours, binds_B_T = minibatch_loss(model, batch, config(beta=beta), denominator=P * G)
+    batch.beta = beta
+    ours, _, binds_B_T = minibatch_loss(model, batch, config(beta=beta), denominator=P * G)
     ours.backward()
     our_gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
 

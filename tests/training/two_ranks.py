@@ -17,11 +17,12 @@ from accelerate.state import AcceleratorState
 
 from agpo_core import provenance, recipes
 from agpo_core.config import TrainConfig
+from agpo_core.training import run as run_module
 from agpo_core.training import train as module
 from tests.conftest import Toy
 
 
-class ObservedRun(module.Run):
+class ObservedRun(run_module.Run):
     """A run that keeps what this rank sees."""
 
     seen: list[dict]
@@ -64,7 +65,7 @@ def observe(config: TrainConfig, folder: Path, stops: list) -> list[dict]:
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     module.Run = ObservedRun
-    module.get_task = lambda name, data_dir=None: Toy(name)
+    run_module.get_task = lambda name, data_dir=None: Toy(name)
     config = recipes.load(folder / "config.yaml")
     seen = {
         "straight": observe(config, folder / "straight", [None]),

@@ -1,0 +1,38 @@
+"""A notebook's settings under a profile: `params/<profile>.yaml`, then `params/<notebook>.<profile>.yaml`."""
+
+from pathlib import Path
+
+import yaml
+
+from agpo_core import paths
+from agpo_core.config import ConfigError
+
+
+def profile_file(profile: str) -> Path:
+    """The settings of trained runs that all notebooks share."""
+    return paths.params() / f"{profile}.yaml"
+
+
+def notebook_file(notebook: str, profile: str) -> Path:
+    """What one notebook has otherwise, or alone; the file need not exist."""
+    return paths.params() / f"{notebook}.{profile}.yaml"
+
+
+def read(file: Path) -> dict:
+    """The settings in a file; none where there is no file.
+
+    Raises:
+        ConfigError: it does not hold lines of the form `key: value`.
+    """
+    if not file.is_file():
+        return {}
+    with file.open(encoding="utf-8") as stream:  # a stream: YAML's errors then name the file
+        settings = yaml.safe_load(stream) or {}
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{file.name} must hold lines of the form `key: value`.")
+    return settings
+
+
+def settings(notebook: str, profile: str) -> dict:
+    """Those of the profile, and over them the notebook's own."""
+    return read(profile_file(profile)) | read(notebook_file(notebook, profile))

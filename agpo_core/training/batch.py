@@ -1,0 +1,97 @@
+"""One update's rollouts as tensors, and the loss of a part of them (AGPO Eq. 7)."""
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from agpo_core import losses, metrics
+from agpo_core.config import TrainConfig
+from agpo_core.training import policy
+
+
+@dataclass
+class Batch:
+    """Rollouts as tensors with all that the loss needs; rows in groups of G."""
+
+    prompt_ids_P_S: Tensor
+    prompt_mask_P_S: Tensor
+    completion_ids_B_T: Tensor
+    mask_B_T: Tensor  # True on tokens that the policy sampled
+    temperature_B: Tensor  # of the ratio: the sampler's, or 1
+    keep_B: Tensor  # False: the row's group has no signal and is dropped
+    old_logps_B_T: Tensor  # at temperature_B
+    old_logps_T1_B_T: Tensor  # at temperature 1
+    reference_logps_B_T: Tensor | None  # at temperature 1
+    entropy: float  # H(pi_old), nats per token over all ranks
+    beta: float  # weight of the KL to the reference
+    present_B_T: Tensor | None = None  # False on padding; None: mask_B_T, all that is not padding was sampled
+    advantages_B_T: Tensor | None = None  # (B, T), or (B, 1) for all tokens of a rollout
+    epsilon_B_1: Tensor | None = None
+    old_values_B_T: Tensor | None = None  # of a critic, before the update
+    returns_B_T: Tensor | None = None  # what the critic is to predict
+
+    def __post_init__(self):
+        if self.present_B_T is None:
+            self.present_B_T = self.mask_B_T
+
+    def rows(self, start: int, stop: int) -> "Batch":
+        """Prompts start..stop with their groups, without columns that hold only padding."""
+        G = len(self.completion_ids_B_T) // len(self.prompt_ids_P_S)
+        P, B = slice(start, stop), slice(start * G, stop * G)
+        S = int(self.prompt_mask_P_S[P].any(dim=0).int().argmax())
+        T = int(self.present_B_T[B].any(dim=0).sum())
+        fields = {}
+        for name, value in vars(self).items():
+            if name in ("prompt_ids_P_S", "prompt_mask_P_S"):
+                value = value[P, S:]
+            elif isinstance(value, Tensor):
+                value = value[B, :T] if name.endswith("_B_T") else value[B]
+            fields[name] = value
+        return Batch(**fields)
+
+    def split(self, parts: int) -> list["Batch"]:
+        """Equal parts by prompt, in order."""
+        size = math.ceil(len(self.prompt_ids_P_S) / parts)
+        return [self.rows(i, i + size) for i in range(0, len(self.prompt_ids_P_S), size)]
+
+
+def minibatch_loss(model, batch: Batch, config: TrainConfig, denominator: int):
+    """The loss of Eq. 7 on a part of a minibatch, with that of the critic where there is one.
+
+    L = -aggregate( min(rho A, clip(rho, 1 - eps, 1 + eps) A) - beta KL - c_v L_V )
+
+    Args:
+        model: the policy, or an ActorCritic; gradients flow into it.
+        batch: a micro-batch with advantages and radii.
+        config: ratio, aggregation, kl_estimator, kl_placement, shared_prompt, value_clip, value_weight.
+        denominator: sequences (or tokens) of the whole minibatch over micro-batches and ranks.
+    Returns:
+        The loss, whose sum over parts is the minibatch's; the critic's part of it, a float; and where the clip binds,
+        (B, T).
+    """
+    c = config
+    logits, values_B_T = policy.logits_and_values(model, batch, c)
+    ids, mask_B_T = batch.completion_ids_B_T, batch.mask_B_T
+    logps_B_T = policy.token_logps(logits, ids, batch.temperature_B.view(-1, 1, 1))
+    ratio_B_T = losses.importance_ratio(logps_B_T, batch.old_logps_B_T, mask_B_T, c.ratio)
+    objective_B_T = losses.clipped_surrogate(ratio_B_T, batch.advantages_B_T, batch.epsilon_B_1)
+    if batch.beta > 0 and c.kl_placement == "loss":
+        at_one = (batch.temperature_B == 1).all()
+        logps_T1_B_T = logps_B_T if at_one else policy.token_logps(logits, ids)
+        objective_B_T = objective_B_T - batch.beta * losses.kl_penalty(
+            logps_T1_B_T, batch.reference_logps_B_T, c.kl_estimator
+        )
+    reduction = {
+        "mask_B_T": mask_B_T & batch.keep_B.unsqueeze(1),
+        "mode": c.aggregation,
+        "max_length": c.max_completion_tokens if c.aggregation == "constant" else None,
+        "denominator": denominator,
+    }
+    loss, value_loss = -losses.aggregate(objective_B_T, **reduction), 0.0
+    if values_B_T is not None:
+        error_B_T = losses.value_loss(values_B_T, batch.old_values_B_T, batch.returns_B_T, c.value_clip)
+        critic_loss = c.value_weight * losses.aggregate(error_B_T, **reduction)
+        loss, value_loss = loss + critic_loss, critic_loss.item()
+    binds_B_T = metrics.clip_binds(ratio_B_T.detach(), batch.advantages_B_T, batch.epsilon_B_1)
+    return loss, value_loss, binds_B_T

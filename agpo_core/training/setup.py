@@ -1,0 +1,111 @@
+"""What a configuration asks for: controllers, accelerator, learning rate."""
+
+import math
+import os
+
+import torch
+
+from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.controllers import (
+    AdaptiveClip,
+    AdaptiveKL,
+    AdaptiveTemperature,
+    FixedClip,
+    FixedKL,
+    FixedTemperature,
+)
+
+
+def learning_rate(config: TrainConfig, progress: float) -> float:
+    """Linear warm-up, then cosine decay to zero, as a function of progress alone.
+
+    lr = peak * p / w  for p < w;  peak * (1 + cos(pi (p - w) / (1 - w))) / 2  after
+
+    Warm-up starts at a tenth of the peak: at progress 0 the first update must not be void.
+    """
+    w = config.warmup
+    if progress < w:
+        return config.learning_rate * max(0.1, progress / w)
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * (progress - w) / (1 - w)))
+
+
+def make_controllers(config: TrainConfig, vocabulary_size: int):
+    """The controllers of clip radius, temperature and KL weight that a configuration asks for."""
+    c = config
+    clip = FixedClip(c.epsilon_base)
+    if c.clip == "adaptive":
+        clip = AdaptiveClip(
+            epsilon_base=c.epsilon_base,
+            epsilon_min=c.epsilon_min,
+            epsilon_max=c.epsilon_max,
+            alpha=c.alpha,
+            gamma=c.gamma,
+            delta=c.delta,
+            zeta=c.zeta,
+            signals_mask=c.signals_mask,
+            entropy=c.clip_entropy,
+            step_kl=c.step_kl,
+            vocabulary_size=vocabulary_size,
+        )
+    temperature = FixedTemperature(c.tau_base)
+    if c.temperature == "adaptive":
+        temperature = AdaptiveTemperature(
+            tau_base=c.tau_base,
+            tau_min=c.tau_min,
+            tau_max=c.tau_max,
+            sensitivity=c.sensitivity,
+            momentum=c.momentum,
+            weights=c.weights,
+            signals_mask=c.signals_mask,
+            start=c.baseline_start,
+            centring=c.centring,
+        )
+    kl = FixedKL(c.beta)
+    if c.kl_control == "adaptive":
+        kl = AdaptiveKL(c.beta, c.kl_target, c.kl_horizon)
+    return clip, temperature, kl
+
+
+def make_accelerator(config: TrainConfig):
+    """One process without a launcher; DeepSpeed ZeRO-2 under it, on GPUs or (gloo) on CPUs."""
+    from accelerate import Accelerator, DeepSpeedPlugin, InitProcessGroupKwargs
+
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    parts = config.minibatches * ranks
+    if config.prompts_per_update % parts:
+        raise ConfigError(
+            f"prompts_per_update {config.prompts_per_update} must be a multiple of minibatches x ranks "
+            f"= {config.minibatches} x {ranks}."
+        )
+    if config.probed_prompts % ranks:
+        raise ConfigError(
+            f"probe_share {config.probe_share} of {config.prompts_per_update} prompts are {config.probed_prompts}: "
+            f"choose a share that the {ranks} ranks can divide."
+        )
+    share = config.prompts_per_update // parts
+    if config.dtype == "bfloat16" and "LOCAL_RANK" not in os.environ:
+        raise ConfigError(
+            "dtype bfloat16 needs DeepSpeed, which keeps float32 weights to add small updates to: "
+            "set launcher to deepspeed (one rank will do), or dtype to float32."
+        )
+    common = {
+        "mixed_precision": "bf16" if config.dtype == "bfloat16" else "no",
+        "gradient_accumulation_steps": math.ceil(share / (config.micro_batch_prompts or share)),
+    }
+    if "LOCAL_RANK" not in os.environ:
+        return Accelerator(**common)
+    cuda = torch.cuda.is_available()
+    if not cuda:
+        os.environ["DS_ACCELERATOR"] = os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+    plugin = DeepSpeedPlugin(
+        hf_ds_config={
+            "train_micro_batch_size_per_gpu": 1,  # unused: the loop makes its own batches
+            "gradient_accumulation_steps": "auto",
+            "gradient_clipping": config.max_grad_norm,
+            "zero_optimization": {"stage": 2},
+            "zero_allow_untested_optimizer": True,
+            "bf16": {"enabled": config.dtype == "bfloat16"},
+        }
+    )
+    backend = InitProcessGroupKwargs(backend="nccl" if cuda else "gloo")
+    return Accelerator(**common, deepspeed_plugin=plugin, kwargs_handlers=[backend])
