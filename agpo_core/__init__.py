@@ -4,18 +4,50 @@ The names below need torch alone. Tasks, the training loop and experiments live 
 `agpo_core.training` and `agpo_core.experiments`.
 """
 
-from agpo_core.advantages import group_advantages
+from agpo_core.advantages import (
+    dr_grpo_advantages,
+    gae,
+    global_advantages,
+    greedy_baseline_advantages,
+    group_advantages,
+    leave_one_out_advantages,
+    mixed_advantages,
+    reinforce_pp_advantages,
+    reinforce_pp_baseline_advantages,
+    token_returns,
+)
 from agpo_core.controllers import (
     AdaptiveClip,
+    AdaptiveKL,
     AdaptiveTemperature,
     ClipSignals,
     FixedClip,
+    FixedKL,
     FixedTemperature,
+    KLSignals,
 )
 from agpo_core.horizon import Horizon, philox, uniforms
 from agpo_core.kl import categorical_kl, k1, k2, k3, step_drift
-from agpo_core.losses import aggregate, clipped_surrogate, importance_ratio, kl_penalty
-from agpo_core.metrics import clip_binds, clip_saturation, gradient_norm_variance, pass_at_k
+from agpo_core.losses import (
+    aggregate,
+    bradley_terry_loss,
+    clipped_surrogate,
+    dpo_loss,
+    importance_ratio,
+    kl_penalty,
+    value_loss,
+)
+from agpo_core.metrics import (
+    PairedComparison,
+    average_at_k,
+    bootstrap_interval,
+    clip_binds,
+    clip_saturation,
+    gradient_norm_variance,
+    majority_at_k,
+    paired_comparison,
+    pass_at_k,
+)
 from agpo_core.probe import (
     ProbeState,
     dispersion,
@@ -28,32 +60,52 @@ from agpo_core.probe import (
 
 __all__ = [
     "AdaptiveClip",
+    "AdaptiveKL",
     "AdaptiveTemperature",
     "ClipSignals",
     "FixedClip",
+    "FixedKL",
     "FixedTemperature",
     "Horizon",
+    "KLSignals",
+    "PairedComparison",
     "ProbeState",
     "aggregate",
+    "average_at_k",
+    "bootstrap_interval",
+    "bradley_terry_loss",
     "categorical_kl",
     "clip_binds",
     "clip_saturation",
     "clipped_surrogate",
     "dispersion",
+    "dpo_loss",
+    "dr_grpo_advantages",
     "equal_rewards",
+    "gae",
+    "global_advantages",
     "gradient_norm_variance",
+    "greedy_baseline_advantages",
     "group_advantages",
     "importance_ratio",
     "k1",
     "k2",
     "k3",
     "kl_penalty",
+    "leave_one_out_advantages",
+    "majority_at_k",
+    "mixed_advantages",
+    "paired_comparison",
     "pass_at_k",
     "philox",
     "prompt_statistics",
+    "reinforce_pp_advantages",
+    "reinforce_pp_baseline_advantages",
     "skewness",
     "step_drift",
+    "token_returns",
     "uncertainty",
     "uniforms",
+    "value_loss",
     "vote_entropy",
 ]

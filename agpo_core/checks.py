@@ -1,5 +1,7 @@
 """First-line checks shared by the estimators. Each error names the argument and says what to do."""
 
+import math
+
 import torch
 
 
@@ -29,3 +31,39 @@ def check_same_shape(**tensors):
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len(set(shapes.values())) > 1:
         raise ValueError(f"shapes differ: {shapes}; give one value for each token of each sequence.")
+
+
+def check_range(name, value, low=0.0, high=math.inf):
+    """Raise unless `value` is a finite number in [low, high]."""
+    if not (low <= value <= high and math.isfinite(value)):
+        raise ValueError(f"{name}={value} is out of range; give a finite number in [{low:g}, {high:g}].")
+
+
+def check_values(name, values, counted=None):
+    """Raise unless `values` is float32 or float64 and finite where `counted` (bool, same shape) holds."""
+    if values.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"{name} is {values.dtype}; convert it to float32 or float64.")
+    bad = ~values.isfinite() if counted is None else ~values.isfinite() & counted
+    if bad.any():
+        places = bad.nonzero()[:5].tolist()
+        raise ValueError(
+            f"{name} is NaN or infinite at {places}; correct these entries, or mask them where there is a mask."
+        )
+
+
+def check_token_mask(name, rewards, mask_B_T):
+    """Raise unless the mask has one row for each of the rewards, passed with their name."""
+    if mask_B_T.ndim != 2 or len(mask_B_T) != rewards.numel():
+        raise ValueError(
+            f"mask_B_T has shape {tuple(mask_B_T.shape)}; {name} of shape {tuple(rewards.shape)} needs one row of "
+            "tokens for each reward, (B, T)."
+        )
+
+
+def check_group_size(rewards_P_G, remedy):
+    """Raise where a group is a single rollout, which equals its own mean."""
+    if rewards_P_G.shape[1] == 1:
+        raise ValueError(
+            "rewards_P_G: a group of one equals its own mean, so that its advantage carries no signal; "
+            f"sample two or more rollouts a prompt, or {remedy}."
+        )

@@ -1,14 +1,22 @@
-"""AGPO's two controllers, clip radius (Eq. 4) and temperature (Eqs. 9-12), and their fixed twins.
+"""AGPO's controllers, clip radius (Eq. 4) and temperature (Eqs. 9-12), PPO's KL coefficient, and their fixed twins.
 
 A controller is frozen; what it remembers is a dict of plain JSON that the caller keeps:
 
     value, state = controller.update(state, signals)
 
-Departures from the paper, and a reading of it:
+The KL coefficient is needed before its signal, the update's KL, can be measured. So `update` gives the next update's
+coefficient there, and `value(state)` that of this one:
+
+    beta = kl.value(state); ...; _, state = kl.update(state, signals)
+
+Departures from the papers, and readings of them:
 
 - A measured step KL below zero is taken as zero: Eq. 6 can be negative, and below
   -(1 + α σ̂ + ζ |κ̃₃|) / γ the denominator of Eq. 4 changes sign.
 - The order of Eq. 11: read Ū_t, centre U_t, then fold U_t in. So Ū_t holds U_{t-1}, not U_t.
+- Ziegler et al. 2019, §2.2, print a constant gain, K = 0.1. Their code has K = sequences / horizon, which hardly
+  depends on how the sequences are cut into updates; so has `AdaptiveKL`, with their horizon and target as defaults.
+  Theirs has no bounds; here K is at most 1, and β stays within a factor of 10⁶ of its start.
 
 As printed, Eq. 4 multiplies by H in nats, which pins ε at ε_min once H falls below about 0.3; and
 Ū_0 = 0 heats for about 60 updates whatever the data. Both are the defaults; `entropy` and `start`
@@ -26,19 +34,30 @@ ENTROPY_RATIO_RANGE = (0.5, 1.5)  # bounds of H / EMA(H), as in the authors' cod
 STEP_KL_RATE = 0.1  # weight of the newest step KL in its EMA, as in the authors' code
 DENOMINATOR_MIN = 1.0e-6  # keeps Eq. 4 positive under an unclamped step KL: ε then rises to ε_max
 CENTRING_EPS = 1.0e-8  # keeps (U - Ū) / Ū finite at Ū = 0, as in the authors' code
+KL_ERROR_MAX = 0.2  # bound on the relative error of the KL (Ziegler et al. 2019, §2.2)
+KL_GAIN_MAX = 1.0  # K beyond 1 / KL_ERROR_MAX = 5 would turn the sign of β; at most 1 keeps a step within 20 %
+BETA_SPAN = 1.0e6  # β stays within this factor of its start: a product would run to infinity, or to 0 for good
 
 
 @dataclass(frozen=True)
 class ClipSignals(ProbeState):
-    """The probe's state with what Eq. 4 adds to it."""
+    """The probe's state with what AGPO Eq. 4 adds to it."""
 
     entropy: float  # H(π_old), nats per token, T = 1, on the training rollouts
     step_kl: float = 0.0  # D̂_step of the previous update, nats per token; 0 at the first
 
 
 @dataclass(frozen=True)
+class KLSignals:
+    """What an update tells `AdaptiveKL` (Ziegler et al. 2019, §2.2)."""
+
+    kl: float  # KL(π‖π_ref), nats per sequence: Σ_t of the per-token estimate, mean over sequences; may be < 0
+    sequences: int  # sequences the update trained on, all ranks, >= 1
+
+
+@dataclass(frozen=True)
 class FixedClip:
-    """GRPO's clip radius: always ε."""
+    """GRPO's clip radius: always ε (AGPO Eq. 3)."""
 
     epsilon: float = 0.2  # ε, > 0
 
@@ -155,7 +174,7 @@ class AdaptiveClip:
 
 @dataclass(frozen=True)
 class FixedTemperature:
-    """Plain sampling: always τ."""
+    """Plain sampling: always τ, the τ_base of AGPO Eq. 12."""
 
     tau: float = 1.0  # τ, > 0
 
@@ -250,6 +269,74 @@ class AdaptiveTemperature:
             "baseline": _fold(held, self.uncertainty(signals), 1 - self.momentum),
             "updates": state["updates"] + 1,
         }
+
+
+@dataclass(frozen=True)
+class FixedKL:
+    """A constant weight of the KL to the reference: always β (AGPO Eq. 3)."""
+
+    beta: float = 0.03  # β, >= 0
+
+    def __post_init__(self):
+        _check_not_negative(beta=self.beta)
+
+    def initial_state(self):
+        return {}
+
+    def value(self, state):
+        """Read this update's β."""
+        return self.beta
+
+    def update(self, state, signals):
+        """Give the next update's β, and the state that holds it."""
+        return self.beta, state
+
+
+@dataclass(frozen=True)
+class AdaptiveKL:
+    """Adaptive-KL PPO's weight of the KL to the reference: heavier while the policy is too far away.
+
+    e_t = clip((KL_t - KL_target) / KL_target, -.2, .2)
+    β_{t+1} = β_t (1 + K e_t),  K = sequences / horizon                           (Ziegler et al. 2019, §2.2)
+
+    Always above zero and finite; does not fall when the KL rises; unchanged where KL_t = KL_target.
+    Equals `FixedKL` for `horizon=math.inf`.
+
+    Example:
+        >>> kl = AdaptiveKL(beta=0.1, target=6.0, horizon=1000.0)
+        >>> state = kl.initial_state()
+        >>> kl.value(state)
+        0.1
+        >>> beta, state = kl.update(state, KLSignals(kl=6.6, sequences=500))  # .1 (1 + .5 * .1)
+        >>> f"{beta:.3f}"
+        '0.105'
+    """
+
+    beta: float = 0.03  # β of the first update, > 0
+    target: float = 6.0  # KL_target, nats per sequence, > 0
+    horizon: float = 10_000.0  # sequences, > 0; over them a steady e multiplies β by about exp(e)
+
+    def __post_init__(self):
+        _check_positive(beta=self.beta, target=self.target)
+        if not self.horizon > 0:
+            raise ValueError(f"horizon={self.horizon}: give a number of sequences > 0; math.inf keeps β constant.")
+
+    def initial_state(self):
+        return {"beta": self.beta}
+
+    def value(self, state):
+        """Read this update's β."""
+        return state["beta"]
+
+    def update(self, state, signals):
+        """Give the next update's β, and the state that holds it."""
+        _check_finite(signals)
+        if signals.sequences < 1:
+            raise ValueError(f"signals.sequences={signals.sequences}: a KL is measured on one sequence or more.")
+        error = min(max((signals.kl - self.target) / self.target, -KL_ERROR_MAX), KL_ERROR_MAX)
+        gain = min(signals.sequences / self.horizon, KL_GAIN_MAX)
+        beta = min(max(state["beta"] * (1 + gain * error), self.beta / BETA_SPAN), self.beta * BETA_SPAN)
+        return beta, {"beta": beta}
 
 
 def _fold(average, value, rate):

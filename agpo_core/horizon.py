@@ -27,7 +27,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 @dataclass
 class Horizon:
-    """What a run may spend and what it has spent.
+    """What a run may spend and what it has spent (tokens as in AGPO §4.1; updates and seconds are ours).
 
     progress = spent / total, in [0, 1];  spent = probe + train tokens, or updates, or seconds
 
@@ -89,24 +89,39 @@ class Horizon:
 
 
 def crossed(before: float, after: float, every: float) -> bool:
-    """True when progress passed a multiple of `every` on its way from `before` to `after`.
+    """Say whether progress passed a multiple of `every` on its way from `before` to `after` (ours).
+
+    crossed = 1[⌊after / every⌋ > ⌊before / every⌋]
 
     Args:
         before, after: progress in [0, 1], before <= after.
         every: share of the horizon in (0, 1].
+    Returns:
+        bool. True where `after` lies on the multiple, false where `before` does.
+    Example:
+        >>> crossed(0.2, 0.25, every=0.25), crossed(0.25, 0.3, every=0.25)
+        (True, False)
     """
     slack = 1e-9  # 3 * (1 / 3) must count as 1
     return int(after / every + slack) > int(before / every + slack)
 
 
 def philox(counter: tuple[Tensor, ...], key: tuple[int, int]) -> tuple[Tensor, ...]:
-    """Philox 4x32-10, the counter-based generator of Salmon et al. (SC 2011), vectorised.
+    """Philox 4x32-10, the counter-based generator of Salmon et al. 2011 (SC), vectorised.
+
+    (c0, c1, c2, c3) <- (high(M1 c2) ^ c1 ^ k0, low(M1 c2), high(M0 c0) ^ c3 ^ k1, low(M0 c0)), ten times,
+    k <- k + W after each;  high and low are the 32-bit words of a product, M0 = D2511F53, M1 = CD9E8D57,
+    W = (9E3779B9, BB67AE85), in hexadecimal
 
     Args:
         counter: four int64 tensors of equal shape holding unsigned 32-bit words.
         key: two unsigned 32-bit words.
     Returns:
         Four int64 tensors of unsigned 32-bit words, a bijection of the counter under the key.
+    Example:
+        >>> zero = torch.tensor([0])
+        >>> [f"{word.item():08x}" for word in philox((zero,) * 4, (0, 0))]  # the authors' test vector
+        ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
     """
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -124,7 +139,7 @@ def philox(counter: tuple[Tensor, ...], key: tuple[int, int]) -> tuple[Tensor, .
 
 
 def uniforms(seed: int, phase: str, update: int, prompts_B: Tensor, samples_B: Tensor, token: int) -> Tensor:
-    """Uniform numbers in [0, 1), each a function of its own key alone.
+    """Uniform numbers in [0, 1), each a function of its own key alone (Salmon et al. 2011; the key is ours).
 
     u = (53 bits of Philox at counter (prompt, sample, token, update) and key (seed, phase)) / 2^53
 
@@ -137,6 +152,12 @@ def uniforms(seed: int, phase: str, update: int, prompts_B: Tensor, samples_B: T
         token: index of the token within the completion.
     Returns:
         float64, shape of prompts_B.
+    Example:
+        >>> rows = torch.tensor([0, 1, 2])
+        >>> together = uniforms(7, "train", 0, rows, rows, token=3)
+        >>> alone = uniforms(7, "train", 0, rows[1:2], rows[1:2], token=3)
+        >>> bool(together[1] == alone[0])
+        True
     """
     if phase not in PHASES:
         raise ValueError(f"phase must be one of {', '.join(PHASES)}; got {phase!r}.")
@@ -148,7 +169,9 @@ def uniforms(seed: int, phase: str, update: int, prompts_B: Tensor, samples_B: T
 
 @functools.lru_cache(maxsize=64)
 def permutation(seed: int, n: int, key: int) -> Tensor:
-    """A random order of n items, a function of (seed, key) alone.
+    """A random order of n items, a function of (seed, key) alone (ours).
+
+    order = argsort(u_0, ..., u_{n - 1}),  u as in `uniforms`
 
     Args:
         seed: the run's seed.
@@ -156,6 +179,9 @@ def permutation(seed: int, n: int, key: int) -> Tensor:
         key: names the permutation, in [0, 2^32).
     Returns:
         int64 of shape (n,); kept between calls, not to be changed in place.
+    Example:
+        >>> sorted(permutation(seed=7, n=4, key=0).tolist())
+        [0, 1, 2, 3]
     """
     items = torch.arange(n)
     return uniforms(seed, "prompts", key, items, torch.zeros_like(items), 0).argsort()

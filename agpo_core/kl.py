@@ -12,28 +12,56 @@ from agpo_core.checks import check_choice, check_same_shape
 
 
 def k1(logps, reference_logps):
-    """Estimate KL(π‖π_ref) by d = log π - log π_ref: unbiased, of either sign.
+    """Estimate KL(π‖π_ref) without bias, by a number of either sign.
+
+    k1 = d = log π(a) - log π_ref(a)                                                   (Schulman 2020)
+
+    Zero where the policies agree.
 
     Args:
-        logps, reference_logps: log-probabilities of the sampled tokens, nats, one shape.
+        logps, reference_logps: log-probabilities of the sampled tokens under π and π_ref, nats, of any
+            shape, which is one.
 
     Returns:
-        d per token.
+        d per token, nats.
+
+    Example:
+        >>> k1(torch.tensor([-1.0, -6.0]), torch.tensor([-3.0, -1.0]))
+        tensor([ 2., -5.])
     """
     check_same_shape(logps=logps, reference_logps=reference_logps)
     return logps - reference_logps
 
 
 def k2(logps, reference_logps):
-    """Estimate KL(π‖π_ref) by d² / 2: biased, never negative. Arguments as for `k1`."""
+    """Estimate KL(π‖π_ref) to second order: biased, never negative. Arguments as for `k1`.
+
+    k2 = d² / 2                                                             (Schulman 2020; R++ Eq. 8)
+
+    Returns:
+        k2 per token, nats.
+
+    Example:
+        >>> k2(torch.tensor([-1.0, -6.0]), torch.tensor([-3.0, -1.0]))
+        tensor([ 2.0000, 12.5000])
+    """
     return k1(logps, reference_logps).square() / 2
 
 
 def k3(logps, reference_logps):
-    """Estimate KL(π‖π_ref) by exp(-d) - 1 + d: unbiased, never negative. Arguments as for `k1`.
+    """Estimate KL(π‖π_ref) without bias, by a number that is never negative. Arguments as for `k1`.
+
+    k3 = exp(-d) - 1 + d                                                                (Schulman 2020)
 
     Grows exponentially where the reference finds a token likelier than the policy does: 142 at
-    d = -5, where k2 is 12.5; infinite in float32 at d < -88.
+    d = -5, where k2 is 12.5; infinite in float32 at d < -88.7.
+
+    Returns:
+        k3 per token, nats.
+
+    Example:
+        >>> k3(torch.tensor([-1.0, -6.0]), torch.tensor([-3.0, -1.0]))
+        tensor([  1.1353, 142.4132])
     """
     d = k1(logps, reference_logps)
     return torch.expm1(-d) + d
@@ -42,7 +70,7 @@ def k3(logps, reference_logps):
 def categorical_kl(logits, reference_logits):
     """Compute KL(π‖π_ref) exactly, from the whole vocabulary.
 
-    KL = Σ_v π(v) (log π(v) - log π_ref(v))
+    KL = Σ_v π(v) (log π(v) - log π_ref(v))                               (Kullback and Leibler 1951)
 
     Zero when the distributions are equal; tokens of probability zero under π add nothing.
 

@@ -1,18 +1,20 @@
-"""The clipped surrogate and its parts: AGPO Eqs. 2, 3 and 7.
+"""The clipped surrogate and its parts, AGPO Eqs. 2, 3 and 7; the losses of critics, preferences and reward models.
 
-The loss of an update is `-aggregate(clipped_surrogate(...) - beta * kl_penalty(...), mask)`.
-Choices where the paper leaves room:
+The loss of an update is `-aggregate(clipped_surrogate(...) - beta * kl_penalty(...), mask)`; PPO adds a multiple of
+`aggregate(value_loss(...), mask)`. Choices where the papers leave room:
 
-- The ratio is per token, the proxy "used in practice" (§3.4, Eqs. 13, 14). Eq. 2's product over the
+- The ratio is per token, the proxy "used in practice" (AGPO §3.4, Eqs. 13, 14). Eq. 2's product over the
   sequence is `level="sequence"`; it leaves any clip range at once on long answers.
 - Losses are averaged over a sequence's tokens, then over sequences (Eq. 3's 1 / G).
 - Eq. 13 lacks the `min` of Eqs. 3 and 7; it is kept here.
 - Log-ratios are bounded to ±20: exp(20) = 5e8 lies beyond any clip range, and the bound keeps the
   exponential and its gradient finite.
 - The reference KL is k3, averaged like the surrogate; Eq. 3 does not name an estimator.
+- Schulman et al. 2017 print (V - R)² without a clip (Eq. 9); the clip of `value_loss` is that of their code.
 """
 
 import torch
+from torch.nn.functional import logsigmoid
 
 from agpo_core.checks import check_choice, check_same_shape
 from agpo_core.kl import k1, k2, k3
@@ -60,9 +62,23 @@ def importance_ratio(logps_B_T, old_logps_B_T, mask_B_T, level="token"):
 
 
 def clip_range(epsilon_low, epsilon_high=None):
-    """Give the ends of the trust region, 1 - ε_low and 1 + ε_high; ε_high defaults to ε_low.
+    """Give the ends of the range that the ratio is clipped to.
 
-    Raises where a radius is negative or NaN.
+    lowest = 1 - ε_low,  highest = 1 + ε_high                                      (AGPO Eqs. 3, 7)
+
+    Args:
+        epsilon_low: ε_low, >= 0: a number, or a tensor of any shape.
+        epsilon_high: ε_high, likewise; ε_low by default.
+
+    Returns:
+        (lowest, highest), each of its radius's type and shape.
+
+    Raises:
+        ValueError: a radius is negative or NaN.
+
+    Example:
+        >>> clip_range(0.25, 0.5)
+        (0.75, 1.5)
     """
     epsilon_high = epsilon_low if epsilon_high is None else epsilon_high
     for name, epsilon in (("epsilon_low", epsilon_low), ("epsilon_high", epsilon_high)):
@@ -99,8 +115,8 @@ def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denom
     """Average token values over a minibatch.
 
     sequence_mean:  Σ_b (Σ_t m v / Σ_t m) / N                                      (AGPO Eq. 3)
-    token_mean:     Σ_b Σ_t m v / M
-    constant:       Σ_b Σ_t m v / (N max_length)
+    token_mean:     Σ_b Σ_t m v / M                                                (Yu et al. 2025, DAPO)
+    constant:       Σ_b Σ_t m v / (N max_length)                                   (Liu et al. 2025, Dr. GRPO)
 
     N is the number of sequences with at least one token, M the number of tokens. Masked values
     never matter. Zero when everything is masked.
@@ -140,7 +156,10 @@ def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denom
 
 
 def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss"):
-    """Hold the policy near the reference: D_KL(π‖π_ref) of AGPO Eqs. 3 and 7, per token.
+    """Hold the policy near the reference, token by token: D_KL(π‖π_ref) of AGPO Eqs. 3 and 7.
+
+    loss:    penalty = k3 or k2 of d = log π(a) - log π_ref(a)                      (AGPO Eq. 3; R++ Eq. 8)
+    reward:  penalty = k1 = d                                                       (R++ Eq. 4)
 
     k3 or k2 belong in the loss, where their gradient acts; k1 belongs in the reward, where its
     value acts.
@@ -157,6 +176,10 @@ def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss")
 
     Raises:
         ValueError: any other pair. k1 as a loss would not hold the policy at all.
+
+    Example:
+        >>> kl_penalty(torch.tensor([[-1.0]]), torch.tensor([[-3.0]]), "k2")
+        tensor([[2.]])
     """
     if (estimator, placement) == ("k1", "loss"):
         raise ValueError(
@@ -166,3 +189,106 @@ def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss")
     check_choice("(estimator, placement)", (estimator, placement), tuple(KL_PENALTIES))
     penalty_B_T = KL_PENALTIES[estimator, placement](logps_B_T, reference_logps_B_T.detach())
     return penalty_B_T.detach() if placement == "reward" else penalty_B_T
+
+
+def value_loss(values_B_T, old_values_B_T, returns_B_T, clip_range=0.2):
+    """Fit a critic, without letting it move far from the values that the advantages were made with.
+
+    L[b, t] = ½ max((V - R)², (clip(V, V_old - c, V_old + c) - R)²)
+
+    The clip can only raise the loss: where V left the range and moves towards R, the gradient is
+    zero. Zero where V = R within the range. Give the result to `aggregate`, which removes padding.
+    Source: the code of Schulman et al. 2017 and of Ziegler et al. 2019; unclipped, Eq. 9 of the former.
+
+    Args:
+        values_B_T: V, units of reward; carries the gradient. Finite, padding included: in a
+            gradient, zero times NaN is NaN.
+        old_values_B_T: V_old, the critic's values when the rollouts were scored; no gradient.
+        returns_B_T: R, for instance advantages plus V_old (GAE); no gradient.
+        clip_range: c, units of reward, > 0; None for no clip.
+
+    Returns:
+        loss_B_T, >= 0.
+
+    Raises:
+        ValueError: shapes differ, or `clip_range` is not above zero.
+
+    Example:
+        >>> V, V_old, R = torch.tensor([[1.0, 1.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, 2.0]])
+        >>> value_loss(V, V_old, R)  # max(1, 1.8²) / 2, max(1, 1) / 2
+        tensor([[1.6200, 0.5000]])
+    """
+    check_same_shape(values_B_T=values_B_T, old_values_B_T=old_values_B_T, returns_B_T=returns_B_T)
+    old_values_B_T, returns_B_T = old_values_B_T.detach(), returns_B_T.detach()
+    loss_B_T = (values_B_T - returns_B_T).square()
+    if clip_range is not None:
+        if not clip_range > 0:
+            raise ValueError(f"clip_range={clip_range} must be above 0, in units of reward; None turns the clip off.")
+        clipped_B_T = values_B_T.clamp(old_values_B_T - clip_range, old_values_B_T + clip_range)
+        loss_B_T = torch.maximum(loss_B_T, (clipped_B_T - returns_B_T).square())
+    return loss_B_T / 2
+
+
+def dpo_loss(chosen_logps_B, rejected_logps_B, reference_chosen_logps_B, reference_rejected_logps_B, beta=0.1):
+    """Fit a policy to preferences, without a reward model (DPO).
+
+    L[b] = -log σ(β (log π(y_c) / π_ref(y_c) - log π(y_r) / π_ref(y_r)))      (Rafailov et al. 2023, Eq. 7)
+
+    y_c is the chosen answer, y_r the rejected one. log 2 where the policies agree. Falls as the
+    chosen answer gains on the rejected one; linear, not infinite, at large margins.
+
+    Args:
+        chosen_logps_B, rejected_logps_B: log-probabilities of whole answers under the policy, nats,
+            summed over tokens; carry the gradient.
+        reference_chosen_logps_B, reference_rejected_logps_B: the same under the reference; no
+            gradient.
+        beta: β, > 0; the larger, the less a margin costs the policy to reach.
+
+    Returns:
+        loss_B, > 0.
+
+    Raises:
+        ValueError: shapes differ, or `beta` is not above zero.
+
+    Example:
+        >>> same = torch.tensor([-4.0])
+        >>> dpo_loss(torch.tensor([-2.0]), same, same, same, beta=0.5)  # -log σ(.5 * 2)
+        tensor([0.3133])
+    """
+    check_same_shape(
+        chosen_logps_B=chosen_logps_B,
+        rejected_logps_B=rejected_logps_B,
+        reference_chosen_logps_B=reference_chosen_logps_B,
+        reference_rejected_logps_B=reference_rejected_logps_B,
+    )
+    if not beta > 0:
+        raise ValueError(f"beta={beta} must be above 0: without it the loss does not see the preferences.")
+    chosen_B = chosen_logps_B - reference_chosen_logps_B.detach()
+    rejected_B = rejected_logps_B - reference_rejected_logps_B.detach()
+    return -logsigmoid(beta * (chosen_B - rejected_B))
+
+
+def bradley_terry_loss(chosen_rewards_B, rejected_rewards_B):
+    """Fit a reward model to preferences.
+
+    L[b] = -log σ(r(y_c) - r(y_r))                                      (Ouyang et al. 2022, Eq. 1)
+
+    The negative log-likelihood of Bradley and Terry's model (1952). log 2 where the rewards agree;
+    unchanged when a constant is added to all rewards; linear, not infinite, at large margins.
+
+    Args:
+        chosen_rewards_B, rejected_rewards_B: the model's rewards of the two answers of each pair,
+            without unit, one shape; carry the gradient.
+
+    Returns:
+        loss_B, > 0.
+
+    Raises:
+        ValueError: shapes differ.
+
+    Example:
+        >>> bradley_terry_loss(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.0]))
+        tensor([0.3133, 0.6931])
+    """
+    check_same_shape(chosen_rewards_B=chosen_rewards_B, rejected_rewards_B=rejected_rewards_B)
+    return -logsigmoid(chosen_rewards_B - rejected_rewards_B)

@@ -1,47 +1,190 @@
-"""What a run is judged by: pass@k, clip saturation, variance of the gradient norm.
+"""What a run is judged by: pass@k and its kin, clip saturation, gradient noise, intervals and paired comparisons.
 
 Clip saturation is "% of steps hitting clip bounds" and "% of steps with clipped ratio at bounds" in
-AGPO §4.5, which reads three ways; all three are given, named apart.
+AGPO §4.5, which reads three ways; all three are given, named apart. R++'s "average@32" (Table 4) is
+`average_at_k` of 32 samples: the text calls it pass@32, the evaluation computes the mean.
 """
 
 import math
+from collections import Counter
+from dataclasses import dataclass
 
 import torch
 
+from agpo_core.checks import check_same_shape
 from agpo_core.losses import clip_range
 
+SAMPLES_MAX = 1029  # C(1030, 515) overflows float64
+RESAMPLES_AT_ONCE = 2**22  # random indices drawn together: 32 MB
 
-def pass_at_k(correct_P_N, k):
-    """Estimate the chance that at least one of k samples is right, from N >= k samples.
 
-    pass@k = 1 - C(N - c, k) / C(N, k),  c the number right                        (unbiased)
+def pass_at_k(n, c, k):
+    """Estimate the chance that at least one of k samples is right, from n >= k samples.
 
-    The mean over all choices of k of the N samples; at k = 1 the share of right samples.
+    pass@k = 1 - C(n - c, k) / C(n, k)                                       (Chen et al. 2021, Eq. 1)
+
+    The mean over all choices of k of the n samples, so unbiased; 1 - (1 - c / n)^k is not. At k = 1
+    the share of right samples. Never falls as c or k rises. Within 1e-11 of the exact value at n = 1024.
+    Ints and integer tensors broadcast.
 
     Args:
-        correct_P_N: bool or 0/1, one row a problem.
-        k: samples, 1 <= k <= N.
+        n: samples a problem, >= 1.
+        c: right samples among them, in [0, n]: `correct_P_N.sum(dim=1)`.
+        k: samples in a try, in [1, n].
 
     Returns:
-        pass_P: float64, in [0, 1].
+        pass: float64, in [0, 1], of the broadcast shape.
+
+    Raises:
+        TypeError: n, c or k is not integer.
+        ValueError: c or k out of range.
 
     Example:
-        >>> pass_at_k(torch.tensor([[1, 0, 0, 0]]), k=2)  # 1 - C(3, 2) / C(4, 2)
-        tensor([0.5000], dtype=torch.float64)
+        >>> pass_at_k(4, torch.tensor([0, 1, 4]), k=2)  # 1 - C(3, 2) / C(4, 2) = 1 - 3 / 6
+        tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
-    if not ((correct_P_N == 0) | (correct_P_N == 1)).all():
-        raise ValueError("correct_P_N must hold 0 or 1; threshold graded rewards first.")
-    N = correct_P_N.shape[1]
+    counts = {name: torch.as_tensor(value) for name, value in (("n", n), ("c", c), ("k", k))}
+    for name, count in counts.items():
+        if count.is_floating_point() or count.is_complex() or count.dtype == torch.bool:
+            raise TypeError(f"{name} is {count.dtype}; give integer counts: n samples, c = correct_P_N.sum(dim=1), k.")
+    n, c, k = (count.double() for count in counts.values())
+    if not ((0 <= c) & (c <= n)).all():
+        raise ValueError("c must lie between 0 and n: it counts the right ones among n samples.")
+    if not ((1 <= k) & (k <= n)).all():
+        raise ValueError("k must lie between 1 and n, the samples a problem; sample more or lower k.")
+    wrong = n - c
+    enough = wrong >= k  # else every choice of k holds a right one
+    # C(w, k) / C(n, k) = w! (n - k)! / (n! (w - k)!); the differences in brackets are exactly 0 at c = 0.
+    log_miss = ((wrong + 1).lgamma() - (n + 1).lgamma()) + (
+        (n - k + 1).lgamma() - (wrong - k).where(enough, 0.0).add(1).lgamma()
+    )
+    return (1 - log_miss.exp()).where(enough, 1.0).clamp(0.0, 1.0)
+
+
+def average_at_k(correct_P_N):
+    """Average the score over a problem's samples: average@N, the accuracy that one sample has in expectation.
+
+    average@N[p] = Σ_n correct[p, n] / N                                       (R++ Table 4, average@32)
+
+    Equals pass@1 of the same samples.
+
+    Args:
+        correct_P_N: one row a problem, one column a sample; bool, 0/1 or graded in [0, 1].
+
+    Returns:
+        average_P: float64, in [0, 1].
+
+    Raises:
+        ValueError: not a matrix with a column, or scores outside [0, 1].
+
+    Example:
+        >>> average_at_k(torch.tensor([[1, 0, 0, 0], [1, 1, 1, 0]]))
+        tensor([0.2500, 0.7500], dtype=torch.float64)
+    """
+    correct_P_N = torch.as_tensor(correct_P_N, dtype=torch.float64)
+    if correct_P_N.ndim != 2 or correct_P_N.shape[1] == 0:
+        raise ValueError(
+            f"correct_P_N has shape {tuple(correct_P_N.shape)}; give one row a problem, one column a sample."
+        )
+    if not ((0 <= correct_P_N) & (correct_P_N <= 1)).all():
+        raise ValueError("correct_P_N must hold scores in [0, 1]; grade every sample.")
+    return correct_P_N.mean(dim=1)
+
+
+def majority_at_k(answers_P_N, gold_P, k=None):
+    """Compute the chance that the plurality vote of k samples names the gold answer.
+
+    maj@k = Σ_S 1[gold among the top of S] / m(S) / C(N, k)            (vote: Wang et al. 2023; ties: ours)
+
+    S runs over all choices of k of the N samples, and m(S) is the number of answers that share the
+    most votes in S: a tie counts by expectation, not by order. Exact for every k, by counting. At
+    k = 1 the share of gold answers.
+
+    Args:
+        answers_P_N: one list of N hashable answers a problem, the grader's canonical form; None,
+            where nothing could be extracted, does not vote. All None: 0.
+        gold_P: the gold answer of each problem, in the same form.
+        k: samples in a vote, in [1, N]; all N by default.
+
+    Returns:
+        majority_P: float64, in [0, 1].
+
+    Raises:
+        ValueError: rows of different length, more than 1,029 samples, no gold answer for a row, or k
+            out of range.
+
+    Example:
+        >>> majority_at_k([["4", "4", "5", None]], ["4"])
+        tensor([1.], dtype=torch.float64)
+        >>> majority_at_k([["4", "4", "5", None]], ["4"], k=2)  # 44 1, 45 1/2 twice, 4- 1 twice, 5- 0: 4 of 6
+        tensor([0.6667], dtype=torch.float64)
+    """
+    lengths = {len(answers_N) for answers_N in answers_P_N}
+    if len(lengths) != 1 or lengths == {0}:
+        raise ValueError(f"answers_P_N has rows of {sorted(lengths)} answers; give N >= 1 samples to every problem.")
+    if len(gold_P) != len(answers_P_N) or any(gold is None for gold in gold_P):
+        raise ValueError(
+            f"gold_P must hold one answer for each of the {len(answers_P_N)} problems, and none that is None."
+        )
+    (N,) = lengths
+    if N > SAMPLES_MAX:
+        raise ValueError(f"answers_P_N has {N} samples a problem; choices are counted for {SAMPLES_MAX} or fewer.")
+    k = N if k is None else k
     if not 1 <= k <= N:
         raise ValueError(f"k={k} must lie between 1 and the {N} samples a problem; sample more or lower k.")
-    wrong_P = (N - correct_P_N.long().sum(dim=1)).tolist()
-    return torch.tensor([1 - math.comb(wrong, k) / math.comb(N, k) for wrong in wrong_P], dtype=torch.float64)
+    return _plurality_chance(*_vote_counts(answers_P_N, gold_P), k)
+
+
+def _vote_counts(answers_P_N, gold_P):
+    """Votes for gold, votes for each of its rivals (most first, padded with 0), and samples that do not vote."""
+    gold_votes, rivals, silent = [], [], []
+    for answers_N, gold in zip(answers_P_N, gold_P, strict=True):
+        counts = Counter(answers_N)
+        silent.append(counts.pop(None, 0))
+        gold_votes.append(counts.pop(gold, 0))
+        rivals.append(sorted(counts.values(), reverse=True))
+    width = max(map(len, rivals))
+    rivals_P_C = torch.tensor([row + [0] * (width - len(row)) for row in rivals], dtype=torch.long)
+    return torch.tensor(gold_votes), rivals_P_C.view(len(rivals), width), torch.tensor(silent)
+
+
+def _plurality_chance(gold_P, rivals_P_C, silent_P, k):
+    """Count the choices of k samples in which gold has `top` votes, no rival more, and `ties` rivals as many."""
+    N = int((gold_P + rivals_P_C.sum(dim=1) + silent_P)[0])
+    choose = _pascal(N)
+    chance_P = torch.zeros(len(gold_P), dtype=torch.float64)
+    for top in range(1, min(k, int(gold_P.max())) + 1):
+        rest = k - top  # choices left to rivals and to the silent
+        # ways[p, votes, ties]: ways to give the rivals seen so far that many votes, that many of them with `top`
+        ways = torch.zeros(len(gold_P), rest + 1, rest // top + 1, dtype=torch.float64)
+        ways[:, 0, 0] = 1.0
+        for rival_P in rivals_P_C.T:
+            before = ways.clone()  # votes = 0 for this rival
+            for votes in range(1, min(top, rest, int(rival_P.max())) + 1):
+                given = choose[rival_P, votes, None, None] * before[:, : rest + 1 - votes]
+                if votes < top:
+                    ways[:, votes:] += given
+                else:
+                    ways[:, votes:, 1:] += given[:, :, :-1]
+        shares = 1 / torch.arange(1, ways.shape[2] + 1, dtype=torch.float64)  # 1 / m
+        unvoted = choose[silent_P, : rest + 1].flip(1)  # the silent fill what the rivals leave
+        chance_P += choose[gold_P, top] * (unvoted * (ways @ shares)).sum(dim=1)
+    return chance_P / choose[N, k]
+
+
+def _pascal(N):
+    """Table of C(n, j) for n, j in 0..N, float64."""
+    rows = [torch.zeros(N + 1, dtype=torch.float64)]
+    rows[0][0] = 1.0
+    for _ in range(N):
+        rows.append(rows[-1] + torch.cat([rows[-1].new_zeros(1), rows[-1][:-1]]))
+    return torch.stack(rows)
 
 
 def clip_binds(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None):
     """Say on which tokens the clip stops the gradient.
 
-    binds = (A > 0 and ρ > 1 + ε_high) or (A < 0 and ρ < 1 - ε_low)
+    binds = (A > 0 and ρ > 1 + ε_high) or (A < 0 and ρ < 1 - ε_low)                    (AGPO Eqs. 3, 7)
 
     A ratio outside the range on the other side does not bind: `min` in Eq. 3 keeps it. Arguments as
     for `losses.clipped_surrogate`.
@@ -62,9 +205,12 @@ def clip_binds(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None):
 def clip_saturation(at_bound_U, clip_fraction_U, tokens_U):
     """Report clip saturation (AGPO §4.5) in the three meanings that the paper's words allow.
 
-    updates_at_bound:  share of updates whose ε lies at ε_min or ε_max
-    tokens_clipped:    share of tokens where the clip binds, Σ_u f_u n_u / Σ_u n_u (the headline)
-    updates_clipped:   share of updates in which the clip binds anywhere, f_u > 0
+    updates_at_bound = Σ_u 1[ε_u lies at ε_min or ε_max] / U
+    tokens_clipped = Σ_u f_u n_u / Σ_u n_u
+    updates_clipped = Σ_u 1[f_u > 0] / U
+
+    The second is the headline: the share of tokens whose gradient the clip stops. The third is nearly
+    always 1 in training.
 
     Args:
         at_bound_U: one bool an update: ε lay at a bound.
@@ -92,6 +238,8 @@ def clip_saturation(at_bound_U, clip_fraction_U, tokens_U):
 
 def gradient_norm_variance(norms_U, window=1000, reference_norms_U=None):
     """Measure how restless the gradient is: Var(‖∇L‖₂) per window of steps (AGPO §4.5).
+
+    Var = mean over windows w of Σ_{u in w} (norm_u - mean_w)² / (window - 1)
 
     The unbiased variance in each full window of consecutive steps, averaged over windows; a run
     shorter than one window is one window. Divided by that of a reference run, if one is given
@@ -123,12 +271,149 @@ def gradient_norm_variance(norms_U, window=1000, reference_norms_U=None):
     return variance / reference
 
 
+def bootstrap_interval(values, level=0.95, resamples=10_000, seed=0):
+    """Give a percentile bootstrap interval of a mean over problems.
+
+    [Q_a, Q_{1 - a}] of the means of resamples of the values,  a = (1 - level) / 2       (Efron 1979)
+
+    Covers the choice of problems alone, not seeds. Slightly narrow with few values: by
+    sqrt((n - 1) / n), and by the normal's quantile in place of Student's. A point when all values are equal.
+
+    Args:
+        values: one finite number a problem, two or more: a list or a tensor (N,).
+        level: of coverage, in (0, 1).
+        resamples: how many, >= 1.
+        seed: of the interval's own generator; the global one is not touched.
+
+    Returns:
+        (low, high): floats in units of the values, within their range.
+
+    Raises:
+        ValueError: fewer than two values (their spread is unknown), values that are not finite, or a
+            setting out of range.
+
+    Example:
+        >>> low, high = bootstrap_interval([0.0] * 50 + [1.0] * 50)  # .5 ± 1.96 * .05
+        >>> f"{low:.2f} {high:.2f}"
+        '0.40 0.60'
+    """
+    values_N = _finite("values", values, ndim=1)
+    if len(values_N) < 2:
+        raise ValueError(f"values has {len(values_N)} number(s): an interval needs two problems or more.")
+    generator = _generator(level, resamples, seed)
+    means = torch.cat([values_N[index].mean(dim=1) for index in _resampled(len(values_N), resamples, generator)])
+    return _percentiles(means, level)
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """How much one method is better than another on the same seeds and problems, from `paired_comparison` (ours)."""
+
+    difference: float  # mean over seeds and problems of score - baseline
+    standard_error: float  # of the difference, from the spread between seeds alone; NaN for one seed
+    low: float  # ends of the interval over seeds and problems
+    high: float
+    seeds: int  # S
+    problems: int  # N
+
+
+def paired_comparison(scores_S_N, baseline_scores_S_N, level=0.95, resamples=10_000, seed=0):
+    """Compare two methods that were run on the same seeds and judged on the same problems.
+
+    D[s, n] = score[s, n] - baseline[s, n],  difference = Σ_s Σ_n D / (S N)
+    standard_error = std_s(mean_n D) / sqrt(S)                      (two-way bootstrap: Owen 2007)
+
+    `standard_error` says how the difference varies from seed to seed on these very problems. The interval
+    draws seeds and problems anew, independently of each other, and so covers both the choice of seeds and
+    that of problems. It counts what is special to a seed on a problem up to three times over, so errs on the
+    wide side where that dominates. With few seeds it is too narrow: resampling S seeds understates their spread by
+    sqrt((S - 1) / S), and percentiles take the normal's quantile for Student's, 1.96 for 2.78 at S = 5. One
+    seed has no spread at all. Below five seeds or so, report the t-interval of the seeds' differences,
+    `(scores_S_N - baseline_scores_S_N).mean(dim=1)`, by `agpo_core.experiments.comparison.t_interval`.
+
+    Args:
+        scores_S_N, baseline_scores_S_N: finite scores, one shape, a row a seed and a column a problem;
+            row s of both has the same seed, column n the same problem.
+        level: of coverage, in (0, 1).
+        resamples: how many, >= 1.
+        seed: of the interval's own generator; the global one is not touched.
+
+    Returns:
+        `PairedComparison`, floats in units of the scores.
+
+    Raises:
+        ValueError: shapes differ, scores are not finite, or a setting is out of range.
+
+    Example:
+        >>> found = paired_comparison([[1.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]])  # D = 1 0, 1 0
+        >>> found.difference, found.standard_error, found.low, found.high
+        (0.5, 0.0, 0.0, 1.0)
+    """
+    scores_S_N = _finite("scores_S_N", scores_S_N, ndim=2)
+    baseline_scores_S_N = _finite("baseline_scores_S_N", baseline_scores_S_N, ndim=2)
+    check_same_shape(scores_S_N=scores_S_N, baseline_scores_S_N=baseline_scores_S_N)
+    generator = _generator(level, resamples, seed)
+    D_S_N = scores_S_N - baseline_scores_S_N
+    S, N = D_S_N.shape
+    # How often each seed and each problem was drawn, as shares: the resample's mean is rows' D columns.
+    rows_R_S = torch.cat([_shares(index, S) for index in _resampled(S, resamples, generator)])
+    means, start = [], 0
+    for index in _resampled(N, resamples, generator):
+        columns = _shares(index, N)
+        means.append(((rows_R_S[start : start + len(index)] @ D_S_N) * columns).sum(dim=1))
+        start += len(index)
+    low, high = _percentiles(torch.cat(means), level)
+    return PairedComparison(
+        difference=D_S_N.mean().item(),
+        standard_error=D_S_N.mean(dim=1).std().item() / math.sqrt(S) if S > 1 else math.nan,
+        low=low,
+        high=high,
+        seeds=S,
+        problems=N,
+    )
+
+
+def _finite(name, values, ndim):
+    values = torch.as_tensor(values, dtype=torch.float64).cpu()  # one generator, one result on every device
+    if values.ndim != ndim or values.numel() == 0 or not values.isfinite().all():
+        raise ValueError(
+            f"{name} has shape {tuple(values.shape)}: give finite numbers, {ndim} dimension(s), none empty."
+        )
+    return values
+
+
+def _generator(level, resamples, seed):
+    if not 0 < level < 1:
+        raise ValueError(f"level={level} must lie between 0 and 1: .95 for a 95 % interval.")
+    if resamples < 1:
+        raise ValueError(f"resamples={resamples} must be 1 or more; 10,000 hold the ends to about 1 % of the width.")
+    return torch.Generator().manual_seed(seed)
+
+
+def _resampled(n, resamples, generator):
+    """Yield the indices of the resamples, a part at a time: (part, n)."""
+    part = max(RESAMPLES_AT_ONCE // n, 1)
+    for start in range(0, resamples, part):
+        yield torch.randint(n, (min(part, resamples - start), n), generator=generator)
+
+
+def _shares(index, n):
+    """Share of the draws that fell on each of n: (part, n), rows sum to 1."""
+    share = torch.full(index.shape, 1 / n, dtype=torch.float64)
+    return torch.zeros_like(share).scatter_add_(1, index, share)
+
+
+def _percentiles(means, level):
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    return tuple(means.quantile(tails).tolist())
+
+
 # Every entry of metrics.jsonl: what it is, and its unit. The loop refuses to log anything that is not here.
 LOGGED = {
     "update": ("updates made, this one included", "updates"),
     "progress": ("consumed share of the horizon: spent / total", "[0, 1]"),
     "tokens_train": ("sampled continuation tokens, training phase, with EOS, all ranks", "tokens"),
-    "tokens_probe": ("the same, probe phase; never trained on", "tokens"),
+    "tokens_probe": ("the same, only looked at: the probe, ReMax's greedy completions", "tokens"),
     "seconds": ("time in updates, evaluation apart; slowest rank", "s"),
     "seconds_left": ("seconds (1 - progress) / progress", "s"),
     "learning_rate": ("warm-up, then cosine, of the progress at the update's start", "1"),
@@ -146,6 +431,7 @@ LOGGED = {
     ),
     "uncertainty": ("U_t = w_r σ̂ + w_e E_probe + w_k |κ̃₃| (Eq. 9)", "1"),
     "uncertainty_baseline": ("Ū_t, read before U_t is folded in (Eq. 11)", "1"),
+    "uncertainty_train": ("U (Eq. 9) of the training rollouts, drawn at τ_t: what a free probe sees", "1"),
     "tau": ("τ_t (Eq. 12): the sampler's temperature", "1"),
     "tau_raw": ("τ_t before its bounds", "1"),
     "tau_at_bound": ("1 where a bound holds τ_t", "[0, 1]"),
@@ -159,6 +445,9 @@ LOGGED = {
     "step_kl_used": ("D̂_step of the update before, which entered Eq. 4", "nats/token"),
     "reference_kl": ("mean of log π_old - log π_ref, T = 1: estimates KL(π‖π_ref)", "nats/token"),
     "reference_kl_sequence": ("reference_kl × length", "nats/sequence"),
+    "beta": ("β of an adaptive KL controller, in this update", "1"),
+    "value_loss": ("weighted, clipped loss of the critic, mean over the update's gradient steps", "1"),
+    "explained_variance": ("1 - Var(R - V) / Var(R) over tokens, V before the update", "1"),
     "sampler_gap": (
         "mean of log p_sampler - log π_old at the ratio's temperature",
         "nats/token",

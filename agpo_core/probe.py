@@ -46,13 +46,21 @@ class ProbeState:
 
 
 def equal_rewards(rewards_P_G):
-    """Say which groups carry no signal: max_g r[p, g] == min_g r[p, g], compared exactly.
+    """Say which groups carry no signal.
+
+    equal[p] = 1[max_g r[p, g] = min_g r[p, g]]                                  (ours; guards AGPO Eq. 1)
+
+    Compared exactly, without a tolerance: a small spread is a signal too.
 
     Args:
-        rewards_P_G: rewards, float32 or float64.
+        rewards_P_G: rewards, float32 or float64, finite.
 
     Returns:
         equal_P: bool. A loop that drops or resamples such groups selects them with it.
+
+    Example:
+        >>> equal_rewards(torch.tensor([[1.0, 1.0], [1.0, 0.0]]))
+        tensor([ True, False])
     """
     check_rewards(rewards_P_G)
     return rewards_P_G.amax(dim=1) == rewards_P_G.amin(dim=1)
@@ -229,6 +237,8 @@ def prompt_statistics(
 ):
     """Measure each prompt's probe group: everything the controllers need (AGPO §3.1.1).
 
+    statistics[p] = (σ̂, |κ̃₃|, E_probe) of prompt p                               (AGPO Eqs. 1, 5, 8)
+
     Gather the tensors over ranks, then `ProbeState.mean(statistics)`.
 
     Args:
@@ -242,6 +252,11 @@ def prompt_statistics(
     Returns:
         dict of _P tensors in the rewards' dtype: sigma, skewness (= |κ̃₃|), vote_entropy, and
         fallback (1 where MAD or IQR was zero although the rewards differ).
+
+    Example:
+        >>> statistics = prompt_statistics(torch.tensor([[1.0, 0.0, 0.0]]), [["4", "5", "5"]])
+        >>> {name: round(value.item(), 3) for name, value in statistics.items()}  # sqrt(1/3), 1/sqrt(2), ...
+        {'sigma': 0.577, 'skewness': 0.707, 'vote_entropy': 0.637, 'fallback': 0.0}
     """
     check_rewards(rewards_P_G)
     check_choice("guard", guard, GUARDS)

@@ -1,4 +1,4 @@
-"""Clip radius and sampling temperature: AGPO Eqs. 4, 9-12 and Lemma 1."""
+"""Clip radius and sampling temperature, AGPO Eqs. 4, 9-12 and Lemma 1; the KL coefficient of Ziegler et al. 2019."""
 
 import dataclasses
 import doctest
@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from agpo_core import controllers
 from agpo_core.controllers import (
     AdaptiveClip,
+    AdaptiveKL,
     AdaptiveTemperature,
     ClipSignals,
     FixedClip,
+    FixedKL,
     FixedTemperature,
+    KLSignals,
 )
 from agpo_core.probe import ProbeState
 
@@ -418,3 +421,130 @@ def test_a_masked_signal_leaves_the_baseline_too():
 def test_step_kl_bit_does_not_touch_the_temperature():
     heard, masked = AdaptiveTemperature(), AdaptiveTemperature(signals_mask=(1, 1, 1, 0))
     assert values(heard, [PROBE] * 3) == values(masked, [PROBE] * 3)
+
+
+# -- KL coefficient
+
+kl_signals = st.builds(KLSignals, kl=st.floats(-1e6, 1e6), sequences=st.integers(1, 100_000))
+adaptive_kls = st.builds(AdaptiveKL, beta=st.floats(1e-6, 10), target=st.floats(1e-3, 100), horizon=st.floats(1, 1e6))
+
+
+@pytest.mark.parametrize(
+    ("kl", "expected"),
+    [
+        (6.6, 0.105),  # e = .1: .1 (1 + .5 * .1)
+        (5.4, 0.095),  # e = -.1
+        (6.0, 0.1),
+        (60.0, 0.11),  # e = 9, bounded to .2
+        (0.0, 0.09),  # e = -1, bounded to -.2
+        (-3.0, 0.09),  # an estimate below zero counts as far too near
+    ],
+)
+def test_kl_coefficient_by_hand(kl, expected):
+    controller = AdaptiveKL(beta=0.1, target=6.0, horizon=1000.0)
+    assert first(controller, KLSignals(kl, sequences=500)) == pytest.approx(expected)
+
+
+def test_printed_gain_is_a_tenth_of_a_horizon_of_sequences():
+    # Ziegler et al. print K = .1: β .1 (1 + .1 * .2)
+    assert first(AdaptiveKL(beta=0.1, horizon=1000.0), KLSignals(99.0, sequences=100)) == pytest.approx(0.102)
+
+
+def test_kl_coefficient_is_read_before_and_changed_after_the_update():
+    controller = AdaptiveKL(beta=0.1, target=6.0, horizon=1000.0)
+    state = controller.initial_state()
+    assert controller.value(state) == 0.1
+    following, after = controller.update(state, KLSignals(kl=12.0, sequences=100))
+    assert controller.value(state) == 0.1
+    assert controller.value(after) == following == pytest.approx(0.102)
+
+
+@quick
+@given(adaptive_kls, st.lists(kl_signals, min_size=1, max_size=5), st.floats(0, 100))
+def test_kl_coefficient_is_positive_and_does_not_fall_when_the_kl_rises(controller, signals, more):
+    state = controller.initial_state()
+    for signal in signals:
+        beta, after = controller.update(state, signal)
+        assert 0 < beta < math.inf
+        # An update moves it by a fifth at most, whatever the KL and the number of sequences.
+        assert 0.8 - 1e-9 <= beta / controller.value(state) <= 1.2 + 1e-9
+        assert controller.update(state, with_(signal, kl=signal.kl + more))[0] >= beta
+        state = after
+
+
+def test_kl_coefficient_never_dies_out_and_never_overflows():
+    controller = AdaptiveKL(beta=0.1, target=6.0, horizon=1.0)
+    for kl, bound in ((1e9, 0.1e6), (0.0, 0.1e-6)):
+        # 1.2^5000 = 1e396 and .8^5000 = 1e-485 lie outside float64.
+        assert values(controller, [KLSignals(kl, 1)] * 5000)[-1] == pytest.approx(bound)
+
+
+def test_kl_coefficient_hardly_depends_on_how_sequences_are_cut_into_updates():
+    controller = AdaptiveKL(beta=0.1, target=6.0, horizon=10_000.0)
+    one = first(controller, KLSignals(6.6, sequences=1000))
+    many = values(controller, [KLSignals(6.6, sequences=100)] * 10)[-1]
+    # .1 (1 + .01) and .1 (1 + .001)^10 = .1010045
+    assert one == pytest.approx(0.101)
+    assert many == pytest.approx(0.1010045, abs=1e-7)
+
+
+@quick
+@given(st.lists(kl_signals, min_size=1, max_size=4))
+def test_an_infinite_horizon_reduces_to_a_fixed_coefficient(signals):
+    found = values(AdaptiveKL(beta=0.07, horizon=math.inf), signals)
+    assert found == values(FixedKL(0.07), signals) == [0.07] * len(signals)
+
+
+def test_at_its_target_the_coefficient_stays():
+    assert values(AdaptiveKL(beta=0.07, target=0.3), [KLSignals(0.3, 5000)] * 9) == [0.07] * 9
+
+
+def test_the_loop_settles_at_the_target():
+    # A policy whose KL falls as β rises, KL = .6 / β, has KL = target at β = .1.
+    controller = AdaptiveKL(beta=0.01, target=6.0, horizon=1000.0)
+    state = controller.initial_state()
+    for _ in range(300):
+        _, state = controller.update(state, KLSignals(0.6 / controller.value(state), sequences=500))
+    assert controller.value(state) == pytest.approx(0.1, rel=1e-3)
+
+
+@quick
+@given(
+    controller=st.one_of(adaptive_kls, st.just(FixedKL()), st.just(AdaptiveKL(horizon=math.inf))),
+    signals=st.lists(kl_signals, min_size=2, max_size=6),
+)
+def test_state_of_the_kl_coefficient_survives_json_and_resumes_exactly(controller, signals):
+    state, found = controller.initial_state(), []
+    for signal in signals:
+        before = json.dumps(state, allow_nan=False)
+        value, after = controller.update(json.loads(before), signal)
+        assert json.dumps(state) == before
+        state = json.loads(json.dumps(after, allow_nan=False))
+        assert controller.value(state) == value
+        found.append(value)
+    assert found == values(controller, signals)
+
+
+def test_a_coefficient_of_zero_is_for_the_fixed_twin_alone():
+    assert first(FixedKL(0.0), KLSignals(1.0, 1)) == 0
+    with pytest.raises(ValueError, match="beta=0.0: give a finite number > 0"):
+        AdaptiveKL(beta=0.0)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: AdaptiveKL(target=0.0), "target=0.0: give a finite number > 0"),
+        (lambda: AdaptiveKL(target=-6.0), "target=-6.0"),
+        (lambda: AdaptiveKL(target=math.nan), "target=nan"),
+        (lambda: AdaptiveKL(horizon=0.0), "horizon=0.0: give a number of sequences > 0"),
+        (lambda: AdaptiveKL(horizon=math.nan), "horizon=nan"),
+        (lambda: FixedKL(-0.1), "beta=-0.1: give a finite number >= 0"),
+        (lambda: first(AdaptiveKL(), KLSignals(math.nan, 1)), "signals.kl=nan is not finite"),
+        (lambda: first(AdaptiveKL(), KLSignals(math.inf, 1)), "signals.kl=inf is not finite"),
+        (lambda: first(AdaptiveKL(), KLSignals(1.0, 0)), "signals.sequences=0: a KL is measured on one sequence"),
+    ],
+)
+def test_kl_settings_and_signals_out_of_range_are_refused_by_name(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

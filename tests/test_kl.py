@@ -71,6 +71,26 @@ def test_k3_overflows_where_k2_does_not():
     logps, reference_logps = torch.tensor([-91.0]), torch.tensor([-1.0])  # d = -90, float32
     assert k3(logps, reference_logps).item() == math.inf
     assert k2(logps, reference_logps).item() == 4050  # 90² / 2
+    assert k1(logps, reference_logps).item() == -90
+    # float32 holds exp(88.72) = 3.4e38; float64 holds exp(709).
+    zero = torch.zeros(2)
+    assert k3(torch.tensor([-88.0, -89.0]), zero).isfinite().tolist() == [True, False]
+    assert k3(logps.double(), reference_logps.double()).item() == pytest.approx(math.exp(90))
+
+
+def test_gradient_of_k3_overflows_with_its_value_and_that_of_k2_does_not():
+    # d = -90, float32: d(k2) = d, d(k3) = 1 - exp(90). An optimiser that meets the second writes NaN.
+    for estimator, expected in [(k1, 1.0), (k2, -90.0), (k3, -math.inf)]:
+        logps = torch.tensor([-91.0], requires_grad=True)
+        estimator(logps, torch.tensor([-1.0])).sum().backward()
+        assert logps.grad.item() == expected
+
+
+def test_k3_keeps_its_digits_where_the_policies_are_close():
+    # d = 1e-4: d²/2 - d³/6 = 4.99983e-9, which exp(-d) - 1 + d loses in float32 (it rounds to 0 or 6e-8).
+    d = 1.0e-4
+    found = k3(torch.tensor([d], dtype=torch.float64), double([0.0])).item()
+    assert found == pytest.approx(d**2 / 2 - d**3 / 6, rel=1e-6)
 
 
 @quick
@@ -91,6 +111,22 @@ def test_k1_and_k3_have_the_reverse_kl_for_expectation():
         expectation = (logps.exp() * estimator(logps, reference_logps)).sum().item()
         assert expectation == pytest.approx(exact)
     assert (logps.exp() * k2(logps, reference_logps)).sum().item() != pytest.approx(exact, rel=0.01)
+
+
+def test_value_of_k3_is_not_the_forward_kl():
+    # The commentary on REINFORCE++ says that it is; that is what its gradient as a loss belongs to.
+    logits, reference_logits = random_policies()
+    logps, reference_logps = logits.log_softmax(-1), reference_logits.log_softmax(-1)
+    value = (logps.exp() * k3(logps, reference_logps)).sum().item()
+    assert value != pytest.approx(kl_by_loop(reference_logits, logits), rel=0.05)
+
+
+def test_k1_turns_its_sign_when_the_samples_come_from_the_reference():
+    # E over π of d is +KL(π‖π_ref); E over π_ref of d is -KL(π_ref‖π).
+    logits, reference_logits = random_policies()
+    logps, reference_logps = logits.log_softmax(-1), reference_logits.log_softmax(-1)
+    found = (reference_logps.exp() * k1(logps, reference_logps)).sum().item()
+    assert found == pytest.approx(-kl_by_loop(reference_logits, logits))
 
 
 def expected_loss_gradient(estimator, logits, reference_logits):
@@ -118,6 +154,16 @@ def test_gradient_of_k1_as_a_loss_is_zero_and_does_not_see_the_reference():
     logits, reference_logits = random_policies()
     found = expected_loss_gradient(k1, logits, reference_logits)
     torch.testing.assert_close(found, torch.zeros_like(found))
+
+
+def test_k1_in_the_reward_has_the_gradient_of_the_reverse_kl():
+    # Policy gradient of the reward -k1: E[k1 ∇ log π], k1 without a gradient.
+    logits, reference_logits = random_policies()
+    logps = logits.log_softmax(-1)
+    penalty = k1(logps, reference_logits.log_softmax(-1)).detach()
+    found = torch.autograd.grad((logps.exp().detach() * penalty * logps).sum(), logits)[0]
+    exact = torch.autograd.grad(categorical_kl(logits, reference_logits), logits)[0]
+    torch.testing.assert_close(found, exact)
 
 
 def test_shapes_that_differ_are_refused_by_name():

@@ -1,7 +1,9 @@
-"""Ratio, clipped surrogate, aggregation and KL penalty: AGPO Eqs. 2, 3, 7, 14."""
+"""Ratio, clipped surrogate, aggregation, KL penalty: AGPO Eqs. 2, 3, 7, 14. Critic, preference and reward losses."""
 
 import doctest
 import math
+from collections import defaultdict
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +12,16 @@ from hypothesis import strategies as st
 
 from agpo_core import losses
 from agpo_core.kl import k1, k2, k3
-from agpo_core.losses import aggregate, clip_range, clipped_surrogate, importance_ratio, kl_penalty
+from agpo_core.losses import (
+    aggregate,
+    bradley_terry_loss,
+    clip_range,
+    clipped_surrogate,
+    dpo_loss,
+    importance_ratio,
+    kl_penalty,
+    value_loss,
+)
 
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -356,3 +367,224 @@ def test_the_loss_equals_a_slow_loop_over_prompts_and_tokens(level):
     objective_B_T = clipped_surrogate(ratio_B_T, advantages_B[:, None], epsilon)
     objective_B_T = objective_B_T - beta * kl_penalty(logps_B_T, reference_logps_B_T)
     assert -aggregate(objective_B_T, MASK_B_T).item() == pytest.approx(total)
+
+
+# -- value loss
+
+
+@dtypes
+@pytest.mark.parametrize(
+    ("value", "old_value", "target", "expected"),
+    [
+        (1.0, 1.0, 2.0, 0.5),  # unmoved: 1² / 2
+        (1.1, 1.0, 2.0, 0.405),  # within ±.2: .9² / 2
+        (1.5, 1.0, 2.0, 0.32),  # max(.5², (1.2 - 2)²) / 2 = .64 / 2: clipped
+        (1.5, 1.0, 0.0, 1.125),  # max(1.5², 1.2²) / 2: moved the wrong way, not clipped
+        (0.5, 1.0, 0.0, 0.32),  # max(.5², .8²) / 2: clipped below
+        (1.5, 1.0, 1.5, 0.045),  # right, but too fast: (1.2 - 1.5)² / 2
+    ],
+)
+def test_value_loss_by_hand(value, old_value, target, expected, dtype):
+    V, V_old, R = (torch.tensor([[number]], dtype=dtype) for number in (value, old_value, target))
+    torch.testing.assert_close(value_loss(V, V_old, R), torch.tensor([[expected]], dtype=dtype))
+
+
+@quick
+@given(st.floats(-3, 3), st.floats(-3, 3), st.floats(-3, 3), st.floats(0.01, 2))
+def test_value_clip_can_only_raise_the_loss_and_keeps_the_formula(value, old_value, target, c):
+    V, V_old, R = double([[value]]), double([[old_value]]), double([[target]])
+    clipped = min(max(value, old_value - c), old_value + c)
+    found = value_loss(V, V_old, R, c).item()
+    assert found == pytest.approx(max((value - target) ** 2, (clipped - target) ** 2) / 2, abs=1e-12)
+    assert found >= value_loss(V, V_old, R, None).item()
+
+
+def test_a_wide_value_clip_and_none_reduce_to_half_the_squared_error():
+    V, V_old = random_logps()
+    R = random_logps(1)[0]
+    expected = (V - R).square() / 2
+    torch.testing.assert_close(value_loss(V, V_old, R, None), expected)
+    torch.testing.assert_close(value_loss(V, V_old, R, math.inf), expected)
+
+
+def test_value_loss_is_unchanged_when_all_values_shift_and_scales_with_their_square():
+    V, V_old = random_logps()
+    R = random_logps(1)[0]
+    expected = value_loss(V, V_old, R, 0.2)
+    torch.testing.assert_close(value_loss(V + 5, V_old + 5, R + 5, 0.2), expected)
+    torch.testing.assert_close(value_loss(3 * V, 3 * V_old, 3 * R, 0.6), 9 * expected)
+
+
+def test_gradient_of_the_value_loss_vanishes_only_where_the_clip_holds_it():
+    V = double([[1.1, 1.5, 1.5, 0.5]]).requires_grad_()
+    value_loss(V, torch.ones_like(V), double([[2.0, 2.0, 0.0, 0.0]])).sum().backward()
+    # V - R = -.9 inside; clipped on the way to R; 1.5 on the way from it; clipped on the way to R.
+    torch.testing.assert_close(V.grad, double([[-0.9, 0.0, 1.5, 0.0]]))
+
+
+def test_gradient_of_the_value_loss_equals_finite_differences_and_flows_into_the_values_alone():
+    V = double([[1.1, 1.5, 1.5, 0.5]]).requires_grad_()
+    V_old, R = double([[1.0] * 4]), double([[2.0, 2.0, 0.0, 0.0]])
+    assert torch.autograd.gradcheck(lambda values: value_loss(values, V_old, R), V)
+    V_old.requires_grad_(), R.requires_grad_()
+    value_loss(V, V_old, R).sum().backward()
+    assert V_old.grad is None and R.grad is None
+    # A critic that is its own old one has the full gradient, not zero.
+    same = double([[1.0]]).requires_grad_()
+    value_loss(same, same, double([[3.0]])).sum().backward()
+    assert same.grad.item() == -2
+
+
+def test_aggregate_removes_the_padding_of_the_value_loss():
+    V, V_old = random_logps()
+    R = random_logps(1)[0]
+    V.requires_grad_()
+    whole = aggregate(value_loss(V, V_old, R), MASK_B_T, "token_mean")
+    kept = value_loss(V.detach(), V_old, R)[MASK_B_T.bool()]
+    torch.testing.assert_close(whole.detach(), kept.mean())
+    whole.backward()
+    assert (V.grad[MASK_B_T == 0] == 0).all()
+
+
+def test_value_loss_refuses_a_clip_of_zero_and_shapes_that_differ():
+    for clip in (0.0, -0.1, math.nan):
+        with pytest.raises(ValueError, match=f"clip_range={clip} must be above 0"):
+            value_loss(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2), clip)
+    with pytest.raises(ValueError, match=r"returns_B_T.*\(1, 3\)"):
+        value_loss(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 3))
+
+
+# -- preferences: DPO, and Bradley and Terry's model
+
+
+@dtypes
+def test_dpo_loss_by_hand(dtype):
+    chosen, rejected, reference_chosen, reference_rejected = (
+        torch.tensor(values, dtype=dtype) for values in ([-2.0, -5.0], [-4.0, -1.0], [-3.0, -3.0], [-3.0, -3.0])
+    )
+    # Margins (1 - -1) and (-2 - 2), times .5: log(1 + e^-1), log(1 + e^2)
+    expected = torch.tensor([math.log(1 + math.exp(-1)), math.log(1 + math.exp(2))], dtype=dtype)
+    torch.testing.assert_close(dpo_loss(chosen, rejected, reference_chosen, reference_rejected, beta=0.5), expected)
+
+
+@dtypes
+def test_bradley_terry_loss_by_hand(dtype):
+    found = bradley_terry_loss(torch.tensor([3.0, 1.0], dtype=dtype), torch.tensor([1.0, 1.0], dtype=dtype))
+    torch.testing.assert_close(found, torch.tensor([math.log(1 + math.exp(-2)), math.log(2)], dtype=dtype))
+
+
+def test_dpo_is_bradley_terry_on_the_implicit_rewards():
+    chosen, rejected, reference_chosen, reference_rejected = random_logps(shape=(2, 5)).flatten(0, 1)
+    found = dpo_loss(chosen, rejected, reference_chosen, reference_rejected, beta=0.3)
+    rewards = 0.3 * (chosen - reference_chosen), 0.3 * (rejected - reference_rejected)
+    torch.testing.assert_close(found, bradley_terry_loss(*rewards))
+
+
+@quick
+@given(st.floats(-50, 50), st.floats(-50, 50), st.floats(-50, 50))
+def test_preference_losses_see_the_margin_alone(chosen, rejected, shift):
+    loss = bradley_terry_loss(double([chosen]), double([rejected])).item()
+    assert loss == pytest.approx(max(rejected - chosen, 0) + math.log1p(math.exp(-abs(chosen - rejected))))
+    assert bradley_terry_loss(double([chosen + shift]), double([rejected + shift])).item() == pytest.approx(loss)
+    # P(chosen) + P(rejected) = 1
+    other = bradley_terry_loss(double([rejected]), double([chosen])).item()
+    assert math.exp(-loss) + math.exp(-other) == pytest.approx(1)
+    # The reference's own margin cancels that of the policy.
+    moved = dpo_loss(double([chosen + shift]), double([rejected]), double([shift]), double([0.0]), beta=1.0).item()
+    assert moved == pytest.approx(loss)
+
+
+@dtypes
+def test_preference_losses_are_linear_and_finite_at_large_margins(dtype):
+    # A naive log(sigmoid(-1000)) is -inf; its gradient is NaN.
+    rewards = torch.tensor([-1000.0, 1000.0], dtype=dtype).requires_grad_()
+    loss_B = bradley_terry_loss(rewards, torch.zeros(2, dtype=dtype))
+    loss_B.sum().backward()
+    assert loss_B.tolist() == [1000.0, 0.0]
+    assert rewards.grad.tolist() == [-1.0, 0.0]
+    same = torch.zeros(2, dtype=dtype)
+    assert dpo_loss(rewards.detach(), same, same, same, beta=1.0).tolist() == [1000.0, 0.0]
+
+
+def test_gradients_of_the_preference_losses_equal_finite_differences():
+    chosen, rejected, reference_chosen, reference_rejected = random_logps(shape=(2, 3)).flatten(0, 1)
+    chosen.requires_grad_(), rejected.requires_grad_()
+    assert torch.autograd.gradcheck(bradley_terry_loss, (chosen, rejected))
+    assert torch.autograd.gradcheck(
+        lambda c, r: dpo_loss(c, r, reference_chosen, reference_rejected), (chosen, rejected)
+    )
+    reference_chosen.requires_grad_(), reference_rejected.requires_grad_()
+    dpo_loss(chosen, rejected, reference_chosen, reference_rejected).sum().backward()
+    assert reference_chosen.grad is None and reference_rejected.grad is None
+    torch.testing.assert_close(chosen.grad, -rejected.grad)
+
+
+def test_preference_losses_refuse_beta_zero_and_shapes_that_differ():
+    pair = torch.zeros(2)
+    for beta in (0.0, -0.1, math.nan):
+        with pytest.raises(ValueError, match=f"beta={beta} must be above 0"):
+            dpo_loss(pair, pair, pair, pair, beta)
+    # Broadcasting would compare every chosen answer with every rejected one.
+    with pytest.raises(ValueError, match=r"rejected_rewards_B.*\(2, 1\)"):
+        bradley_terry_loss(pair, pair[:, None])
+    with pytest.raises(ValueError, match=r"reference_rejected_logps_B.*\(3,\)"):
+        dpo_loss(pair, pair, pair, torch.zeros(3))
+
+
+class TrainerStub(SimpleNamespace):
+    """What TRL's losses read of their trainer: evaluation mode, one rank."""
+
+    def __init__(self, **settings):
+        one_rank = SimpleNamespace(device="cpu", gather=lambda x: x, gather_for_metrics=lambda x: x)
+        super().__init__(
+            model=SimpleNamespace(training=False),
+            accelerator=one_rank,
+            _metrics=defaultdict(lambda: defaultdict(list)),
+            _total_train_tokens=0,
+            **settings,
+        )
+
+
+@pytest.fixture(scope="module")
+def trl():
+    trl = pytest.importorskip("trl", reason="compares with TRL: needs the package trl")
+    assert trl.RewardTrainer and trl.DPOTrainer  # loaded when first named, which takes seconds
+    return trl
+
+
+def test_bradley_terry_loss_agrees_with_trl(trl):
+    chosen_B, rejected_B = 3 * random_logps(shape=(6,))
+    trainer = TrainerStub(args=SimpleNamespace(center_rewards_coefficient=None))
+    scores = SimpleNamespace(logits=torch.cat([chosen_B, rejected_B])[:, None])
+    expected = trl.RewardTrainer.compute_loss(trainer, lambda **_: scores, {"input_ids": None})
+    torch.testing.assert_close(bradley_terry_loss(chosen_B, rejected_B).mean(), expected)
+
+
+def test_dpo_loss_agrees_with_trl(trl):
+    pairs, tokens = 4, 3
+    logps_2B_T, reference_2B_T = random_logps(shape=(2 * pairs, tokens))
+    zeros, mask = torch.zeros(2 * pairs, tokens), torch.ones(2 * pairs, tokens + 1, dtype=torch.long)
+    outputs = SimpleNamespace(log_probs=logps_2B_T, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool())
+    reference_chosen_B, reference_rejected_B = reference_2B_T.sum(dim=1).chunk(2)
+    trainer = TrainerStub(
+        aux_loss_enabled=False,
+        ld_alpha=None,
+        precompute_ref_logps=True,
+        f_divergence_type="reverse_kl",
+        loss_types=["sigmoid"],
+        loss_weights=[1.0],
+        label_smoothing=0.0,
+        use_weighting=False,
+        beta=0.4,
+    )
+    inputs = {
+        "input_ids": mask,
+        "attention_mask": mask,
+        "completion_mask": mask,
+        "ref_chosen_logps": reference_chosen_B,
+        "ref_rejected_logps": reference_rejected_B,
+    }
+    expected = trl.DPOTrainer._compute_loss(trainer, lambda **_: outputs, inputs, return_outputs=False)
+    chosen_B, rejected_B = logps_2B_T.sum(dim=1).chunk(2)
+    found = dpo_loss(chosen_B, rejected_B, reference_chosen_B, reference_rejected_B, beta=0.4)
+    torch.testing.assert_close(found.mean(), expected)

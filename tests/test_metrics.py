@@ -1,8 +1,11 @@
-"""pass@k, clip saturation and the variance of the gradient norm."""
+"""pass@k and its kin, clip saturation, gradient noise, intervals and paired comparisons."""
 
 import doctest
 import itertools
+import math
 import statistics
+from collections import Counter
+from fractions import Fraction
 
 import pytest
 import torch
@@ -11,9 +14,22 @@ from hypothesis import strategies as st
 
 from agpo_core import metrics
 from agpo_core.losses import clipped_surrogate
-from agpo_core.metrics import clip_binds, clip_saturation, gradient_norm_variance, pass_at_k
+from agpo_core.metrics import (
+    average_at_k,
+    bootstrap_interval,
+    clip_binds,
+    clip_saturation,
+    gradient_norm_variance,
+    majority_at_k,
+    paired_comparison,
+    pass_at_k,
+)
 
 quick = settings(deadline=None, derandomize=True, max_examples=60)
+
+
+def double(values):
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_examples_in_docstrings_hold():
@@ -24,9 +40,8 @@ def test_examples_in_docstrings_hold():
 
 
 def test_pass_at_k_by_hand():
-    correct_P_N = torch.tensor([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0] * 5, [1] * 5])
     # k = 2 of 5: 1 - C(4, 2) / 10 = .4; 1 - C(3, 2) / 10 = .7; never; always.
-    assert pass_at_k(correct_P_N, 2).tolist() == pytest.approx([0.4, 0.7, 0.0, 1.0])
+    assert pass_at_k(5, torch.tensor([1, 2, 0, 5]), 2).tolist() == pytest.approx([0.4, 0.7, 0.0, 1.0])
 
 
 @quick
@@ -35,27 +50,215 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k_samples(correct, data):
     k = data.draw(st.integers(1, len(correct)))
     choices = list(itertools.combinations(correct, k))
     expected = sum(any(choice) for choice in choices) / len(choices)
-    assert pass_at_k(torch.tensor([correct]), k).item() == pytest.approx(expected)
+    assert pass_at_k(len(correct), sum(correct), k).item() == pytest.approx(expected)
 
 
-def test_pass_at_1_is_the_accuracy_and_pass_at_N_asks_for_one_right():
+def test_pass_at_1_is_the_accuracy_and_pass_at_n_asks_for_one_right():
     correct_P_N = torch.tensor([[1, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]])
-    torch.testing.assert_close(pass_at_k(correct_P_N, 1), correct_P_N.double().mean(dim=1))
-    assert pass_at_k(correct_P_N, 4).tolist() == [1.0, 0.0, 1.0]
+    c_P = correct_P_N.sum(dim=1)
+    torch.testing.assert_close(pass_at_k(4, c_P, 1), average_at_k(correct_P_N))
+    assert pass_at_k(4, c_P, 4).tolist() == [1.0, 0.0, 1.0]
 
 
-def test_pass_at_k_holds_for_many_samples():
-    correct_P_N = torch.zeros(1, 1000)
-    correct_P_N[0, 0] = 1
-    assert pass_at_k(correct_P_N, 256).item() == pytest.approx(0.256)  # k / N
+@pytest.mark.parametrize("k", [1, 3, 32, 512, 1000, 1024])
+def test_pass_at_k_equals_exact_fractions_for_many_samples(k):
+    c = torch.arange(0, 1025, 16)
+    exact = [float(1 - Fraction(math.comb(1024 - wrong, k), math.comb(1024, k))) for wrong in c.tolist()]
+    torch.testing.assert_close(pass_at_k(1024, c, k), double(exact), atol=1e-11, rtol=0)
 
 
-def test_pass_at_k_refuses_graded_rewards_and_too_large_a_k():
-    with pytest.raises(ValueError, match="correct_P_N must hold 0 or 1"):
-        pass_at_k(torch.tensor([[0.5, 1.0]]), 1)
-    for k in (0, 3):
-        with pytest.raises(ValueError, match=f"k={k} must lie between 1 and the 2 samples"):
-            pass_at_k(torch.tensor([[0, 1]]), k)
+def test_pass_at_k_is_exactly_zero_or_one_where_chance_has_no_part():
+    n = torch.tensor([1, 7, 1024])
+    assert pass_at_k(n, 0, 1).tolist() == [0.0, 0.0, 0.0]
+    assert not pass_at_k(n, 0, 1).signbit().any()
+    assert pass_at_k(n, n, 1).tolist() == [1.0, 1.0, 1.0]
+    assert pass_at_k(8, 5, torch.tensor([4, 8])).tolist() == [1.0, 1.0]  # three wrong ones: four hold a right one
+
+
+def test_pass_at_k_rises_with_c_and_k_and_broadcasts():
+    table = pass_at_k(16, torch.arange(17)[:, None], torch.arange(1, 17))
+    assert table.shape == (17, 16) and table.dtype == torch.float64
+    assert (table.diff(dim=0) >= -1e-13).all() and (table.diff(dim=1) >= -1e-13).all()
+    assert pass_at_k(4, 1, 2).shape == ()
+    for dtype in (torch.int32, torch.uint8):
+        assert torch.equal(pass_at_k(16, torch.arange(17, dtype=dtype), 4), table[:, 3])
+
+
+def test_pass_at_k_is_unbiased_where_the_plug_in_is_not():
+    # n = 4 samples that are right with p = .3: E over c of pass@2 is 1 - .7² = .51.
+    p, n, k = 0.3, 4, 2
+    c = torch.arange(n + 1)
+    weight = double([math.comb(n, j) * p**j * (1 - p) ** (n - j) for j in range(n + 1)])
+    assert (weight @ pass_at_k(n, c, k)).item() == pytest.approx(0.51)
+    assert (weight @ (1 - (1 - c.double() / n) ** k)).item() == pytest.approx(0.51 - 0.21 / 4)  # - p (1 - p) / n
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "error", "message"),
+    [
+        (2, 1, 0, ValueError, "k must lie between 1 and n"),
+        (2, 1, 3, ValueError, "k must lie between 1 and n"),
+        (2, 3, 1, ValueError, "c must lie between 0 and n"),
+        (2, -1, 1, ValueError, "c must lie between 0 and n"),
+        (2, torch.tensor([1, 3]), 1, ValueError, "c must lie between 0 and n"),
+        (2, torch.tensor([0.5, 1.0]), 1, TypeError, "c is torch.float32; give integer counts"),
+        (2, torch.tensor([True]), 1, TypeError, "c is torch.bool; give integer counts"),
+        (2.0, 1, 1, TypeError, "n is torch.float32"),
+        (2, 1, True, TypeError, "k is torch.bool"),
+    ],
+)
+def test_pass_at_k_refuses_what_is_no_count(n, c, k, error, message):
+    with pytest.raises(error, match=message):
+        pass_at_k(n, c, k)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_pass_at_k_and_average_at_k_are_the_same_on_a_gpu():
+    correct_P_N = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0]])
+    c_P = correct_P_N.sum(dim=1)
+    torch.testing.assert_close(pass_at_k(4, c_P.cuda(), 2).cpu(), pass_at_k(4, c_P, 2))
+    torch.testing.assert_close(average_at_k(correct_P_N.cuda()).cpu(), average_at_k(correct_P_N))
+
+
+# -- average@k
+
+
+def test_average_at_k_by_hand():
+    correct_P_N = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 0], [0] * 4, [1] * 4])
+    for rows in (correct_P_N, correct_P_N.bool(), correct_P_N.float(), correct_P_N.tolist()):
+        found = average_at_k(rows)
+        assert found.dtype == torch.float64 and found.tolist() == [0.25, 0.75, 0.0, 1.0]
+
+
+def test_average_at_k_takes_graded_scores_and_ignores_the_order_of_samples():
+    scores = double([[0.0, 0.5, 1.0]])
+    assert average_at_k(scores).item() == 0.5
+    assert average_at_k(scores[:, [2, 0, 1]]).item() == 0.5
+
+
+@pytest.mark.parametrize("bad", [math.nan, -0.5, 1.5])
+def test_average_at_k_refuses_scores_that_are_none(bad):
+    with pytest.raises(ValueError, match=r"correct_P_N must hold scores in \[0, 1\]"):
+        average_at_k([[1.0, bad]])
+    with pytest.raises(ValueError, match=r"correct_P_N has shape \(2,\)"):
+        average_at_k([1.0, 0.0])
+    with pytest.raises(ValueError, match=r"correct_P_N has shape \(1, 0\)"):
+        average_at_k(torch.zeros(1, 0))
+
+
+# -- majority@k
+
+
+def majority_by_enumeration(answers, gold, k):
+    """Vote in every choice of k samples; a tie counts by the share of gold among those tied."""
+    total = Fraction(0)
+    choices = list(itertools.combinations(answers, k))
+    for choice in choices:
+        votes = Counter(answer for answer in choice if answer is not None)
+        top = [answer for answer, count in votes.items() if count == max(votes.values())]
+        total += Fraction(int(gold in top), max(len(top), 1))
+    return float(total / len(choices))
+
+
+def test_majority_by_hand():
+    answers = ["4", "4", "5", "6", None]
+    # Three of these five, ten choices: 445, 446 and 44- are won, 456 (twice) is tied between three, 45- and 46-
+    # (twice each) between two, 56- is lost.
+    assert majority_at_k([answers], ["4"], 3).item() == pytest.approx((3 + 2 / 3 + 2) / 10)
+    assert majority_at_k([answers], ["5"], 3).item() == pytest.approx((2 / 3 + 1 + 1 / 2) / 10)
+    assert majority_at_k([answers] * 3, ["4", "5", "7"]).tolist() == [1.0, 0.0, 0.0]
+
+
+@quick
+@given(
+    answers_P_N=st.integers(1, 7).flatmap(
+        lambda N: st.lists(
+            st.lists(st.sampled_from([None, "a", "b", "c", 7]), min_size=N, max_size=N), min_size=1, max_size=3
+        )
+    ),
+    data=st.data(),
+)
+def test_majority_equals_a_vote_in_every_choice_of_k_samples(answers_P_N, data):
+    k = data.draw(st.integers(1, len(answers_P_N[0])))
+    gold_P = data.draw(st.lists(st.sampled_from(["a", 7]), min_size=len(answers_P_N), max_size=len(answers_P_N)))
+    expected = [majority_by_enumeration(answers, gold, k) for answers, gold in zip(answers_P_N, gold_P, strict=True)]
+    found = majority_at_k(answers_P_N, gold_P, k)
+    assert found.dtype == torch.float64
+    assert found.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [4, 7, 11, 12])
+def test_majority_equals_enumeration_with_many_rivals(k):
+    answers_P_N = [list("aaabbbccdeef"), list("aabbccddeeff"), list("abcdefghijkl"), list("aaaaaaabbbbb")]
+    expected = [majority_by_enumeration(answers, "a", k) for answers in answers_P_N]
+    assert majority_at_k(answers_P_N, ["a"] * 4, k).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_majority_of_one_sample_is_the_accuracy():
+    answers_P_N = [["4", "4", "5", None], ["5", None, None, "6"], ["4"] * 4]
+    correct_P_N = torch.tensor([[answer == "4" for answer in answers] for answers in answers_P_N])
+    torch.testing.assert_close(majority_at_k(answers_P_N, ["4"] * 3, 1), average_at_k(correct_P_N))
+
+
+def test_majority_does_not_depend_on_the_order_of_samples_or_the_names_of_answers():
+    answers = ["4", "5", "4", "5", "6", None]
+    for k in range(1, 7):
+        expected = majority_at_k([answers], ["5"], k)
+        assert torch.equal(majority_at_k([answers[::-1]], ["5"], k), expected)
+        renamed = [{"4": (0, 1), "5": 2.5, "6": frozenset(), None: None}[answer] for answer in answers]
+        assert torch.equal(majority_at_k([renamed], [2.5], k), expected)
+    # The plain vote is tied between two: a half, whichever comes first.
+    assert expected.item() == 0.5
+
+
+def test_a_problem_s_majority_does_not_depend_on_the_problems_beside_it():
+    answers_P_N = [list("aabbcc"), list("aaaaab"), ["a"] + [None] * 5, list("bcdefg")]
+    for k in (2, 4, 6):
+        alone = [majority_at_k([answers], ["a"], k).item() for answers in answers_P_N]
+        assert majority_at_k(answers_P_N, ["a"] * 4, k).tolist() == alone
+
+
+def test_samples_without_an_answer_do_not_vote():
+    assert majority_at_k([["4", None, None, None]], ["4"]).item() == 1.0
+    assert majority_at_k([["5", None, None, None]], ["4"]).item() == 0.0
+    assert majority_at_k([[None] * 4], ["4"]).item() == 0.0
+    assert majority_at_k([[None] * 4], ["4"], 2).item() == 0.0
+    # One of four votes, two are drawn: it is among them half the time.
+    assert majority_at_k([["4", None, None, None]], ["4"], 2).item() == pytest.approx(0.5)
+
+
+def test_voting_lifts_a_likely_answer_and_sinks_an_unlikely_one():
+    likely = [majority_at_k([["4"] * 20 + ["5"] * 12], ["4"], k).item() for k in range(1, 33, 2)]
+    assert all(later > earlier for earlier, later in itertools.pairwise(likely[:-4]))
+    unlikely = [majority_at_k([["4"] * 12 + ["5"] * 20], ["4"], k).item() for k in range(1, 33, 2)]
+    for a, b in zip(likely, unlikely, strict=True):
+        assert a + b == pytest.approx(1)  # an odd vote between two has no tie
+
+
+def test_chances_of_all_answers_add_up_to_one_with_many_samples():
+    answers = [f"{i % 11 if i % 3 else 0}" for i in range(64)]
+    for k in (8, 31, 64):
+        chances = majority_at_k([answers] * 11, [f"{i}" for i in range(11)], k)
+        assert ((0 <= chances) & (chances <= 1 + 1e-12)).all()
+        assert chances.sum().item() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("answers", "gold", "k", "message"),
+    [
+        ([["4", "5"], ["4"]], ["4", "4"], None, r"answers_P_N has rows of \[1, 2\] answers"),
+        ([[]], ["4"], None, r"answers_P_N has rows of \[0\] answers"),
+        ([], [], None, "answers_P_N has rows of"),
+        ([["4"]], [], None, "gold_P must hold one answer for each of the 1 problems"),
+        ([["4"]], [None], None, "gold_P must hold one answer .* none that is None"),
+        ([["4", "5"]], ["4"], 0, "k=0 must lie between 1 and the 2 samples"),
+        ([["4", "5"]], ["4"], 3, "k=3 must lie between 1 and the 2 samples"),
+        ([["4"] * 1030], ["4"], 5, "answers_P_N has 1030 samples a problem"),
+    ],
+)
+def test_majority_refuses_what_cannot_be_voted_on(answers, gold, k, message):
+    with pytest.raises(ValueError, match=message):
+        majority_at_k(answers, gold, k)
 
 
 # -- clip saturation
@@ -156,3 +359,201 @@ def test_gradient_norm_variance_needs_two_finite_norms(norms, window):
 def test_a_constant_reference_is_refused():
     with pytest.raises(ValueError, match="reference_norms_U are all equal"):
         gradient_norm_variance([1.0, 2.0], reference_norms_U=[1.0, 1.0])
+
+
+# -- bootstrap interval
+
+
+def test_bootstrap_interval_of_two_values_by_hand():
+    # Means of two draws from {0, 1}: 0, .5, 1 with chances 1/4, 1/2, 1/4.
+    assert bootstrap_interval([0.0, 1.0], level=0.95) == (0.0, 1.0)
+    assert bootstrap_interval([0.0, 1.0], level=0.4) == (0.5, 0.5)
+
+
+def test_bootstrap_interval_is_the_normal_one_for_many_values():
+    values = torch.randn(400, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    low, high = bootstrap_interval(values, level=0.9)
+    half = 1.645 * values.std(correction=0).item() / 20  # / sqrt(400)
+    assert low == pytest.approx(values.mean().item() - half, abs=0.06 * half)
+    assert high == pytest.approx(values.mean().item() + half, abs=0.06 * half)
+
+
+def test_bootstrap_interval_covers_the_mean_about_as_often_as_it_says():
+    generator = torch.Generator().manual_seed(1)
+    trials, n, p = 500, 60, 0.3
+    problems = (torch.rand(trials, n, generator=generator) < p).double()
+    covered = 0
+    for trial in range(trials):
+        low, high = bootstrap_interval(problems[trial], level=0.9, resamples=400, seed=trial)
+        covered += low <= p <= high
+    # Three standard errors: sqrt(.9 * .1 / 500) = .0134
+    assert covered / trials == pytest.approx(0.9, abs=0.04)
+
+
+def test_bootstrap_interval_shifts_and_scales_with_its_values():
+    values = double([0.1, 0.5, 0.2, 0.9, 0.4])
+    low, high = bootstrap_interval(values)
+    assert bootstrap_interval(10 * values + 3) == pytest.approx((10 * low + 3, 10 * high + 3))
+    assert values.min().item() <= low < values.mean().item() < high <= values.max().item()
+    wider = bootstrap_interval(values, level=0.99)
+    assert wider[0] < low and high < wider[1]
+
+
+def test_bootstrap_interval_depends_on_its_seed_alone():
+    values = [math.sin(i) for i in range(40)]
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    first = bootstrap_interval(values, seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(1)
+    assert bootstrap_interval(torch.tensor(values, dtype=torch.float64), seed=3) == first
+    assert bootstrap_interval(values, seed=4) != first
+
+
+def test_bootstrap_interval_drawn_in_parts_is_as_good(monkeypatch):
+    values = torch.rand(50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    whole = bootstrap_interval(values)
+    monkeypatch.setattr(metrics, "RESAMPLES_AT_ONCE", 1700)  # 34 resamples at once, the last part smaller
+    assert bootstrap_interval(values) == pytest.approx(whole, abs=0.005)
+
+
+def test_bootstrap_interval_of_equal_values_is_a_point_and_of_one_value_is_refused():
+    assert bootstrap_interval([0.25] * 7) == (0.25, 0.25)
+    with pytest.raises(ValueError, match="values has 1 number"):
+        bootstrap_interval([0.25])
+
+
+interval_settings = pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"level": 0.0}, "level=0.0 must lie between 0 and 1"),
+        ({"level": 95}, "level=95 must lie between 0 and 1"),
+        ({"resamples": 0}, "resamples=0 must be 1 or more"),
+    ],
+)
+
+
+@interval_settings
+def test_bootstrap_interval_refuses_settings_out_of_range(changes, message):
+    with pytest.raises(ValueError, match=message):
+        bootstrap_interval([0.0, 1.0], **changes)
+    with pytest.raises(ValueError, match=message):
+        paired_comparison([[1.0, 0.0]], [[0.0, 0.0]], **changes)
+
+
+@pytest.mark.parametrize("values", [[0.0, math.nan], [], [[0.0, 1.0]]])
+def test_bootstrap_interval_refuses_values_that_are_none(values):
+    with pytest.raises(ValueError, match=r"values has shape .*: give finite numbers, 1 dimension"):
+        bootstrap_interval(values)
+
+
+# -- paired comparison
+
+
+def random_scores(S, N, seed_effect, problem_effect, noise, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    draw = [torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((S, 1), (1, N), (S, N))]
+    return seed_effect * draw[0] + problem_effect * draw[1] + noise * draw[2]
+
+
+def test_paired_comparison_by_hand():
+    scores, baseline = double([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]), double([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    found = paired_comparison(scores, baseline)
+    # D = 1 0 0 / 1 0 1: mean 3 / 6; seed means 1/3 and 2/3, s = sqrt(2) / 6, over sqrt(2)
+    assert found.difference == pytest.approx(0.5)
+    assert found.standard_error == pytest.approx(1 / 6)
+    assert (found.seeds, found.problems) == (2, 3)
+    assert 0.0 <= found.low < 0.5 < found.high <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("effects", "which"), [((1.0, 0.0, 0.0), "seeds"), ((0.0, 1.0, 0.0), "problems"), ((0.5, 0.7, 1.0), "both")]
+)
+def test_paired_interval_covers_seeds_and_problems(effects, which):
+    S, N = 30, 50
+    D = random_scores(S, N, *effects)
+    found = paired_comparison(D, torch.zeros_like(D))
+    rows, columns = D.mean(dim=1), D.mean(dim=0)
+    rest = D - rows[:, None] - columns + D.mean()
+    # Variance of the two-way bootstrap, exactly: its weights have covariance (δ - 1/S) and (δ - 1/N).
+    variance = rows.var(correction=0) / S + columns.var(correction=0) / N + rest.square().sum() / (S * N) ** 2
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * variance.sqrt().item(), rel=0.06)
+    # The seeds' standard error sees the seeds and, divided by N, the noise; not the problems.
+    assert found.standard_error == pytest.approx(rows.std().item() / S**0.5)
+    if which == "problems":
+        assert found.standard_error == pytest.approx(0.0, abs=1e-12)
+
+
+def coverage(S, N, *effects, trials=300):
+    """How often a 90 % interval holds the true difference, 0."""
+    covered = 0
+    for trial in range(trials):
+        D = random_scores(S, N, *effects, seed=trial)
+        found = paired_comparison(D, torch.zeros_like(D), level=0.9, resamples=400, seed=trial)
+        covered += found.low <= 0.0 <= found.high
+    return covered / trials
+
+
+def test_paired_interval_covers_the_difference_about_as_often_as_it_says():
+    # Three standard errors: sqrt(.9 * .1 / 300) = .017
+    assert coverage(15, 40, 0.3, 0.5, 0.3) == pytest.approx(0.9, abs=0.05)
+
+
+def test_paired_interval_is_too_narrow_with_few_seeds_and_wide_where_noise_is_all():
+    # Three seeds, spread by the seed: P(|t_2| < 1.645 sqrt(2 / 3)) is .69.
+    assert coverage(3, 40, 1.0, 0.0, 0.0) < 0.8
+    # Noise alone counts three times: P(|z| < 1.645 sqrt(3)) is .996.
+    assert coverage(15, 40, 0.0, 0.0, 1.0) > 0.96
+
+
+def test_pairing_removes_what_both_methods_share():
+    shared = random_scores(8, 40, 3.0, 3.0, 3.0)
+    found = paired_comparison(shared + 0.1, shared)
+    assert (found.difference, found.low, found.high) == pytest.approx((0.1, 0.1, 0.1))
+    assert found.standard_error == pytest.approx(0.0, abs=1e-12)
+
+
+def test_swapping_the_methods_turns_the_sign():
+    scores, baseline = random_scores(6, 20, 0.5, 0.5, 1.0), random_scores(6, 20, 0.5, 0.5, 1.0, seed=1)
+    found, swapped = paired_comparison(scores, baseline), paired_comparison(baseline, scores)
+    assert swapped.difference == pytest.approx(-found.difference)
+    assert (swapped.low, swapped.high) == pytest.approx((-found.high, -found.low))
+    assert swapped.standard_error == pytest.approx(found.standard_error)
+
+
+def test_paired_comparison_does_not_depend_on_the_order_of_its_columns_beyond_resampling():
+    scores, baseline = random_scores(6, 20, 0.5, 0.5, 1.0), random_scores(6, 20, 0.5, 0.5, 1.0, seed=1)
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+    found, shuffled = paired_comparison(scores, baseline), paired_comparison(scores[:, order], baseline[:, order])
+    assert shuffled.difference == pytest.approx(found.difference)
+    assert shuffled.standard_error == pytest.approx(found.standard_error)
+    assert (shuffled.low, shuffled.high) == pytest.approx((found.low, found.high), abs=0.03)
+
+
+def test_paired_comparison_drawn_in_parts_is_as_good(monkeypatch):
+    scores, baseline = random_scores(6, 20, 0.5, 0.5, 1.0), random_scores(6, 20, 0.5, 0.5, 1.0, seed=1)
+    whole = paired_comparison(scores, baseline)
+    monkeypatch.setattr(metrics, "RESAMPLES_AT_ONCE", 700)
+    parts = paired_comparison(scores, baseline)
+    assert (parts.low, parts.high) == pytest.approx((whole.low, whole.high), abs=0.03)
+
+
+def test_one_seed_has_no_standard_error_and_an_interval_over_problems_alone():
+    D = random_scores(1, 200, 0.0, 1.0, 0.0)
+    found = paired_comparison(D, torch.zeros_like(D))
+    assert math.isnan(found.standard_error)
+    assert (found.low, found.high) == pytest.approx(bootstrap_interval(D[0]), abs=0.02)
+
+
+def test_a_paired_comparison_holds_plain_numbers():
+    found = paired_comparison([[1, 0], [1, 1]], [[0, 0], [1, 0]])
+    assert [type(value) for value in vars(found).values()] == [float] * 4 + [int] * 2
+
+
+def test_paired_comparison_refuses_scores_that_are_not_paired():
+    with pytest.raises(ValueError, match=r"baseline_scores_S_N.*\(2, 3\)"):
+        paired_comparison(torch.zeros(2, 4), torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"scores_S_N has shape \(4,\): give finite numbers, 2 dimension"):
+        paired_comparison(torch.zeros(4), torch.zeros(4))
+    with pytest.raises(ValueError, match="baseline_scores_S_N has shape"):
+        paired_comparison(torch.zeros(1, 1), torch.full((1, 1), math.nan))
