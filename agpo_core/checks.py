@@ -30,7 +30,7 @@ def check_same_shape(**tensors):
     """Raise unless all the tensors, passed by name, have one shape."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len(set(shapes.values())) > 1:
-        raise ValueError(f"shapes differ: {shapes}; give one value for each token of each sequence.")
+        raise ValueError(f"shapes differ: {shapes}; give all of them one shape.")
 
 
 def check_range(name, value, low=0.0, high=math.inf):

@@ -418,6 +418,7 @@ LOGGED = {
     "seconds_left": ("seconds (1 - progress) / progress", "s"),
     "learning_rate": ("warm-up, then cosine, of the progress at the update's start", "1"),
     "reward": ("mean of r over the training rollouts", "[0, 1]"),
+    "reward_std": ("standard deviation of r over all training rollouts of the update", "[0, 1]"),
     "probe_reward": ("mean of r over the probe", "[0, 1]"),
     "equal_groups": ("share of groups with max r = min r: advantage 0", "[0, 1]"),
     "length": ("tokens per completion", "tokens"),

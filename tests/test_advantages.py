@@ -248,7 +248,7 @@ def global_by_loop(values, masks, population, convention, eps=1e-8):
 
 @functools.cache
 def trl_lines(file, starts, ends):
-    """Compile a run of statements of a TRL trainer, named by how the first and the last one start; TRL is not imported."""
+    """Compile some statements of a TRL trainer, from one that starts so to one that ends so, without importing TRL."""
     folder = Path(importlib.util.find_spec("trl").origin).parent / "trainer"
     helpers, trainer = (ast.parse((folder / name).read_text()) for name in ("utils.py", file))
     [nanstd] = [node for node in helpers.body if getattr(node, "name", "") == "nanstd"]

@@ -18,8 +18,7 @@ from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.evaluate import evaluate
 from agpo_core.training.rollout import Prompts, Rollouts, TransformersEngine, score
 from agpo_core.training.setup import learning_rate, make_accelerator, make_controllers
-
-PINNED = 0.9  # share of updates at the floor above which an adaptive radius is called fixed
+from agpo_core.training.watch import Watch
 
 
 class Run:
@@ -33,18 +32,6 @@ class Run:
     def __init__(self, config: TrainConfig, run_dir: Path):
         self.config, self.run_dir = config, Path(run_dir)
         self.accelerator = accelerator = make_accelerator(config)
-        if config.minibatches * config.epochs == 1:
-            warnings.warn(
-                "clip radius is inert: with one gradient step per rollout batch the ratio is 1 "
-                "(raise minibatches or epochs).",
-                stacklevel=2,
-            )
-        if config.beta > 0 and config.kl_placement == "reward":
-            warnings.warn(
-                "k1 inside the reward: groups whose task rewards are equal are normalised by the KL's "
-                "noise, which becomes advantages of unit size.",
-                stacklevel=2,
-            )
         self.tasks: dict[str, Task] = {n: get_task(n, config.data_dir) for n in config.tasks}
         if not self.tasks:
             raise ConfigError("tasks is empty: name at least one.")
@@ -79,6 +66,11 @@ class Run:
         self.former_state = None  # the statistics of the last update's training rollouts
         self.evaluations = {"dev": []}
         self._resume()
+        self.watch = Watch(
+            config, self._lines("metrics.jsonl"), (line["rule"] for line in self._lines("warnings.jsonl"))
+        )
+        if accelerator.is_main_process:
+            self._warn(self.watch.see())
         if self.horizon.updates == 0:
             self.evaluate_dev()
 
@@ -452,6 +444,7 @@ class Run:
             "seconds_left": h.seconds * (1 - h.progress) / max(h.progress, 1e-9),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
             "reward": self.gather(rewards_P_G.mean(dim=1)).mean().item(),
+            "reward_std": self.every_rank(rollouts.rewards_B.unsqueeze(1)).std().item(),
             "equal_groups": self.gather(probe.equal_rewards(rewards_P_G).double()).mean().item(),
             "length": self.total(batch.mask_B_T.sum()) / (c.prompts_per_update * G),
             "truncated": self.total(rollouts.truncated_B.sum()) / (c.prompts_per_update * G),
@@ -478,6 +471,7 @@ class Run:
         assert not undocumented, f"metrics.LOGGED lacks {sorted(undocumented)}"
         if self.accelerator.is_main_process:
             provenance.append_jsonl(self.run_dir / "metrics.jsonl", row)
+            self._warn(self.watch.see(row))
             for i in range(0, len(rollouts.texts), max(1, len(rollouts.texts) // 3)):
                 problem = rollouts.prompts.problems[i // G]
                 sample = {"update": h.updates, "task": problem.task, "prompt": problem.prompt,
@@ -548,31 +542,28 @@ class Run:
             self.kl_state, self.step_kl, self.evaluations = state["kl"], state["step_kl"], state["evaluations"]
             self.former_state = probe.ProbeState(**state["former"]) if state["former"] else None
         if self.accelerator.is_main_process:  # lines written after the checkpoint are written again
-            for name in ("metrics.jsonl", "samples.jsonl"):
+            for name in ("metrics.jsonl", "samples.jsonl", "warnings.jsonl"):
                 provenance.truncate_jsonl(self.run_dir / name, lambda row: row["update"] <= self.horizon.updates)
+
+    def _lines(self, name: str) -> list[dict]:
+        path = self.run_dir / name
+        return provenance.read_jsonl(path) if path.exists() else []
+
+    def _warn(self, found: list[tuple[str, str]]) -> None:
+        """Say it in the log, and keep it for the notebook."""
+        for rule, sentence in found:
+            warnings.warn(sentence, stacklevel=2)
+            line = {"update": self.horizon.updates, "rule": rule, "warning": sentence}
+            provenance.append_jsonl(self.run_dir / "warnings.jsonl", line)
 
     def finish(self) -> None:
         """Evaluate on test, once, and save the policy in Hugging Face format."""
-        self._warn_of_a_pinned_radius()
         if self.config.test_problems > 0:
             self.evaluations["test"] = self._evaluate("test", self.config.test_problems)
             self._write_evaluations()
         if self.accelerator.is_main_process:
             policy.save_policy(self.policy, self.tokenizer, self.run_dir / "policy")
         self.accelerator.wait_for_everyone()
-
-    def _warn_of_a_pinned_radius(self) -> None:
-        """Eq. 4 multiplies by H in nats: below about 0.3 the radius lies at its floor whatever the other signals."""
-        if self.config.clip != "adaptive" or self.horizon.updates == 0:
-            return
-        rows = provenance.read_jsonl(self.run_dir / "metrics.jsonl")
-        share = sum(row["epsilon"] == self.config.epsilon_min for row in rows) / len(rows)
-        if share > PINNED:
-            warnings.warn(
-                f"the clip radius lay at epsilon_min in {share:.0%} of updates, so it was in effect fixed: "
-                "lower epsilon_min, or set clip_entropy to ratio_ema.",
-                stacklevel=2,
-            )
 
 
 def _summary(name: str, values: list[tuple[float, float]]) -> dict:

@@ -530,8 +530,9 @@ def test_groups_of_equal_rewards_are_drawn_once_more_and_all_tokens_counted(conf
 
 def test_a_kl_in_the_reward_lowers_it_before_the_group_is_normalised(config, tmp_path, recorded):
     c = config(horizon=2.0, kl_placement="reward", kl_estimator="k1", beta=0.5)
-    with pytest.warns(UserWarning, match="k1 inside the reward.*advantages of unit size"):
-        run(c, tmp_path / "run")
+    with pytest.warns(UserWarning, match="k1 inside the reward.*advantages of unit size"):  # where a group is equal
+        result = run(c, tmp_path / "run")
+    assert any(row["equal_groups"] > 0 for row in result.rows)
     rollouts, batches = recorded["rollouts"][1], recorded["batches"][4:6]
     for half, batch in enumerate(batches):
         gap_B_T = (batch.old_logps_T1_B_T - batch.reference_logps_B_T) * batch.mask_B_T
@@ -655,10 +656,18 @@ def test_bfloat16_without_float32_master_weights_is_refused(config, tmp_path):
         run(config(dtype="bfloat16"), tmp_path / "bf16")
 
 
-def test_an_adaptive_radius_that_never_leaves_its_floor_is_called_fixed(config, tmp_path):
-    params = {"horizon": 2.0, "epsilon_base": 0.051, "alpha": 50.0}  # .051 H (1 + ..) / (1 + 50 sigma) < .05
-    with pytest.warns(UserWarning, match="epsilon_min in 100% of updates"):
-        run(config("agpo", **params, dev_problems=0, test_problems=0), tmp_path / "pinned")
+def test_a_warning_is_said_once_and_kept_also_over_a_resume(config, tmp_path):
+    # .051 H (1 + ..) / (1 + 50 sigma) < .05 in every update
+    c = config(
+        "agpo", horizon=13.0, epsilon_base=0.051, alpha=50.0, checkpoint_every=0.1, dev_problems=0, test_problems=0
+    )
+    with pytest.warns(UserWarning, match="epsilon_min in 100% of 10 updates"):
+        run(c, tmp_path / "pinned", stop_after=11)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        run(c, tmp_path / "pinned")
+    (kept,) = provenance.read_jsonl(tmp_path / "pinned" / "warnings.jsonl")
+    assert (kept["update"], kept["rule"]) == (10, "radius_is_pinned")
 
 
 def test_one_gradient_step_a_batch_warns_that_the_clip_is_inert(config, tmp_path):

@@ -1,0 +1,123 @@
+"""What a run is not, though it seems to be: one clear line, once, for what would cost its user a week.
+
+A rule reads the settings and the updates' metrics, and gives a sentence with its remedy, or None. A beta without a
+reference, and k1 as a loss, are no warnings: `config` refuses them.
+"""
+
+from collections.abc import Iterable
+
+from agpo_core.config import TrainConfig
+
+ENOUGH = 10  # updates before a share of them is spoken of
+PINNED = 0.5  # share of updates with the radius at one bound
+SILENT = 5  # updates in a row without any reward signal
+FAR = 0.1  # from 1, of a temperature that the ratio does not know
+COLLAPSED = 0.05  # share of groups whose MAD or IQR is zero with unequal rewards
+
+
+def clip_is_inert(config: TrainConfig, rows: list[dict]) -> str | None:
+    """The first gradient step of a rollout batch has ratio 1 everywhere: a single step never meets the clip."""
+    if config.minibatches * config.epochs == 1:
+        return "clip radius is inert: with one gradient step a rollout batch the ratio is 1; raise minibatches or epochs."
+    return None
+
+
+def ratio_at_another_temperature(config: TrainConfig, rows: list[dict]) -> str | None:
+    """With log-probabilities at temperature 1, the ratio is not that of the policy which sampled."""
+    tau = rows[-1]["tau"] if rows else config.tau_base
+    if config.ratio_temperature == "model" and abs(tau - 1) > FAR:
+        return (
+            f"tokens were sampled at temperature {tau:.2f}, the ratio is taken at 1: set ratio_temperature to rollout, "
+            "or keep the temperature near 1."
+        )
+    return None
+
+
+def kl_noise_is_normalised(config: TrainConfig, rows: list[dict]) -> str | None:
+    """Where task rewards are equal, what k1 adds to them is all that is left to normalise, whatever its size."""
+    if not rows or config.beta == 0 or config.kl_placement != "reward":
+        return None
+    groups = {"group": rows[-1]["equal_groups"] > 0, "reinforce_pp_baseline": rows[-1]["equal_groups"] == 1}
+    if groups.get(config.advantage, config.advantage == "reinforce_pp" and rows[-1]["reward_std"] == 0):
+        return (
+            "k1 inside the reward: where task rewards are equal the KL's noise is normalised into advantages of unit "
+            "size (set kl_placement to loss with k2 or k3, or equal_groups to drop)."
+        )
+    return None
+
+
+def no_signal(config: TrainConfig, rows: list[dict]) -> str | None:
+    """Equal rewards give no advantage: nothing is learned but to stay near the reference."""
+    last = rows[-SILENT:]
+    grouped = config.group_size > 1
+    silent = [row["equal_groups"] == 1 if grouped else row["reward_std"] == 0 for row in last]
+    if len(last) == SILENT and all(silent):
+        return (
+            f"no signal: in {SILENT} updates in a row all rewards {'of every group ' * grouped}were equal. Take tasks "
+            "that the start sometimes solves, a larger group_size, or a graded reward."
+        )
+    return None
+
+
+def radius_is_pinned(config: TrainConfig, rows: list[dict]) -> str | None:
+    """Eq. 4 multiplies by H in nats: below about 0.3 the radius lies at its floor whatever the other signals."""
+    if config.clip != "adaptive" or len(rows) < ENOUGH:
+        return None
+    bounds = {"epsilon_min": "lower epsilon_min", "epsilon_max": "raise epsilon_max"}
+    for name, remedy in bounds.items():
+        share = sum(row["epsilon"] == getattr(config, name) for row in rows) / len(rows)
+        if share > PINNED and config.epsilon_min < config.epsilon_max:
+            return (
+                f"the clip radius lay at {name} in {share:.0%} of {len(rows)} updates, so it was in effect fixed: "
+                f"{remedy}, or set clip_entropy to ratio_ema."
+            )
+    return None
+
+
+def dispersion_collapses(config: TrainConfig, rows: list[dict]) -> str | None:
+    """MAD and IQR are zero for most groups of binary rewards; what stands in for them decides the result."""
+    measured = [row["dispersion_fallback"] for row in rows if "dispersion_fallback" in row]
+    if config.dispersion == "std" or len(measured) < ENOUGH:
+        return None
+    share = sum(measured) / len(measured)
+    if share > COLLAPSED:
+        return (
+            f"{config.dispersion} was zero although the rewards differed in {share:.0%} of the probe's groups, and "
+            f"became their {config.dispersion_fallback}: with such rewards the choice of dispersion is largely that of "
+            "dispersion_fallback."
+        )
+    return None
+
+
+RULES = (
+    clip_is_inert,
+    ratio_at_another_temperature,
+    kl_noise_is_normalised,
+    no_signal,
+    radius_is_pinned,
+    dispersion_collapses,
+)
+
+
+class Watch:
+    """Applies the rules to a run.
+
+    Args:
+        config: the run's settings.
+        rows: metrics of the updates that are already done.
+        said: names of the rules whose sentence is already in the run's folder.
+    """
+
+    def __init__(self, config: TrainConfig, rows: Iterable[dict] = (), said: Iterable[str] = ()):
+        self.config, self.rows, self.said = config, list(rows), set(said)
+
+    def see(self, row: dict | None = None) -> list[tuple[str, str]]:
+        """Take note of an update; returns (rule, sentence) for each rule that speaks for the first time."""
+        if row is not None:
+            self.rows.append(row)
+        found = []
+        for rule in RULES:
+            if rule.__name__ not in self.said and (sentence := rule(self.config, self.rows)):
+                self.said.add(rule.__name__)
+                found.append((rule.__name__, sentence))
+        return found
