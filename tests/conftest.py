@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from agpo_core.config import TrainConfig
-from agpo_core.recipes import resolve
+from agpo_core.recipes import RECIPES, resolve
 from agpo_core.tasks import Graded, Problem
 
 FAMILIES = ("qwen2", "llama", "gemma2")
@@ -87,7 +87,7 @@ def config(model_folders):
             "dev_problems": 4,
             "test_problems": 4,
         }
-        return resolve(method, **{**small, **params})
+        return resolve(method, **{**small, **RECIPES[method].settings, **params})
 
     return build
 

@@ -18,7 +18,7 @@ COLLAPSED = 0.05  # share of groups whose MAD or IQR is zero with unequal reward
 def clip_is_inert(config: TrainConfig, rows: list[dict]) -> str | None:
     """The first gradient step of a rollout batch has ratio 1 everywhere: a single step never meets the clip."""
     if config.minibatches * config.epochs == 1:
-        return "clip radius is inert: with one gradient step a rollout batch the ratio is 1; raise minibatches or epochs."
+        return "clip radius is inert: with one gradient step a batch the ratio is 1; raise minibatches or epochs."
     return None
 
 

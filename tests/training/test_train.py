@@ -139,7 +139,9 @@ def grpo(config, toy_tasks, tmp_path_factory):
     return result, drawn
 
 
-@pytest.mark.parametrize("method", ["grpo_ats", "agpo_no_ats", "agpo"])
+@pytest.mark.parametrize(
+    "method", ["grpo_ats", "agpo_no_ats", "agpo", "agpo_part_probe", "agpo_free_probe", "agpo_no_step_kl"]
+)
 def test_with_constant_controllers_every_method_is_grpo_bit_for_bit(config, tmp_path, grpo, recorded, method):
     expected, drawn = grpo
     found = run(config(method, **STILL), tmp_path / method)

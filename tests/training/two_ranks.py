@@ -4,7 +4,8 @@
 
 FOLDER holds `config.yaml`. The run is trained straight through in FOLDER/straight, broken off and
 resumed in FOLDER/resumed, and for one update with controllers of each prompt's own in
-FOLDER/prompt; each rank writes what it saw to FOLDER/rank<r>.json.
+FOLDER/prompt; every recipe is trained for two updates in FOLDER/<recipe>. Each rank writes what it saw to
+FOLDER/rank<r>.json.
 """
 
 import hashlib
@@ -62,6 +63,18 @@ def observe(config: TrainConfig, folder: Path, stops: list) -> list[dict]:
     return ObservedRun.seen
 
 
+def of_recipe(method: str, config: TrainConfig) -> TrainConfig:
+    """A short run of a recipe, on the model and tasks of `config`."""
+    shared = ("model", "tasks", "max_completion_tokens", "micro_batch_prompts", "minibatches", "learning_rate")
+    settings = {"prompts_per_update": 8, "group_size": 4, **recipes.RECIPES[method].settings}
+    if settings["group_size"] == 1:
+        settings["prompts_per_update"] = 16
+    settings |= {name: getattr(config, name) for name in shared}
+    return recipes.resolve(
+        method, **settings, horizon_unit="updates", horizon=2.0, checkpoint_every=1.0, dev_problems=0, test_problems=0
+    )
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     module.Run = ObservedRun
@@ -72,6 +85,8 @@ def main(folder: Path) -> None:
         "resumed": observe(config, folder / "resumed", [2, None]),
         "prompt": observe(config.replace(controller_scope="prompt"), folder / "prompt", [1]),
     }
+    for method in recipes.RECIPES:
+        observe(of_recipe(method, config), folder / method, [None])
     provenance.write_json(folder / f"rank{os.environ.get('RANK', '0')}.json", seen)
 
 
