@@ -137,6 +137,8 @@ class TrainConfig:
     activation_checkpointing: bool = False
     shared_prompt: bool = True  # compute a group's prompt once in the training forward
 
+    dpo_beta: float = _later(0.1)  # > 0, of DPO's loss
+
     # -- evaluation and checkpoints
     eval_every: float = 0.25  # (0, 1], share of the horizon between evaluations on dev
     dev_problems: int = 100  # per task; 0: no evaluation on dev
@@ -263,7 +265,8 @@ def _check_ranges(c: TrainConfig) -> None:
                  "weight_decay", "value_weight", "dev_problems", "test_problems"):  # fmt: skip
         require(getattr(c, name) >= 0, name, "0 or more")
     for name in ("tau_base", "epsilon_base", "epsilon_min", "tau_min", "learning_rate", "sigma_min",
-                 "kappa_max", "max_grad_norm", "reward_scale", "value_clip", "kl_target", "kl_horizon"):  # fmt: skip
+                 "kappa_max", "max_grad_norm", "reward_scale", "value_clip", "kl_target", "kl_horizon",
+                 "dpo_beta"):  # fmt: skip
         require(getattr(c, name) > 0, name, "above 0")
     for name in ("top_p", "probe_share", "eval_every", "checkpoint_every"):
         require(0 < getattr(c, name) <= 1, name, "in (0, 1]")

@@ -449,6 +449,7 @@ LOGGED = {
     "beta": ("β of an adaptive KL controller, in this update", "1"),
     "value_loss": ("weighted, clipped loss of the critic, mean over the update's gradient steps", "1"),
     "explained_variance": ("1 - Var(R - V) / Var(R) over tokens, V before the update", "1"),
+    "pairs": ("preference pairs that DPO was trained on", "pairs"),
     "sampler_gap": (
         "mean of log p_sampler - log π_old at the ratio's temperature",
         "nats/token",

@@ -35,6 +35,8 @@ RECIPES = {
     "adaptive_kl_ppo": Recipe(
         "Adaptive-KL PPO", "AGPO §4.2.2, after Ziegler et al. 2019", {**PPO, "kl_control": "adaptive"}
     ),
+    # -- offline
+    "dpo": Recipe("DPO", "Rafailov et al. 2023; AGPO §4.2.2", {"beta": 0.0}),  # its loss holds the reference itself
     # -- critic-free
     "grpo": Recipe("GRPO (fixed ε)", "AGPO Eqs. 1-3, after Shao et al. 2024"),
     "dr_grpo": Recipe("Dr. GRPO", "Liu et al. 2025", {"advantage": "dr_grpo", "aggregation": "constant"}),

@@ -40,6 +40,9 @@ def refresh(name: str) -> None:
         resources={"metadata": {"path": str(paths.notebooks())}},
     )  # fmt: skip
     client.execute()
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):  # a slider's model is gone with the kernel; its text stays
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
     notebook.metadata = METADATA  # without the version of this Python
     nbformat.write(notebook, path)
 

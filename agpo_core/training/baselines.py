@@ -1,7 +1,9 @@
-"""Supervised fine-tuning: a thin call into TRL."""
+"""Supervised fine-tuning and direct preference optimisation: thin calls into TRL."""
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Sequence
 from tempfile import TemporaryDirectory
 
@@ -70,3 +72,75 @@ def sft(
         trainer = SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer)
         trainer.train()
     return trainer.state.log_history
+
+
+def dpo(
+    model,
+    tokenizer,
+    pairs: Sequence[tuple[str, str, str]],
+    *,
+    beta: float,
+    batch_size: int,
+    epochs: int,
+    learning_rate: float,
+    warmup: float = 0.0,
+    adam_betas: tuple[float, float] = (0.9, 0.95),
+    weight_decay: float = 0.0,
+    max_grad_norm: float = 1.0,
+    seed: int = 0,
+) -> list[dict]:
+    """Train `model` in place on preference pairs with TRL's DPOTrainer (Rafailov et al. 2023).
+
+    The reference is the model as it is given.
+
+    Args:
+        model: a causal language model; trained in its own dtype, without activation checkpointing.
+        tokenizer: its tokenizer.
+        pairs: (prompt, chosen completion, rejected completion), texts; the end-of-sequence token is added.
+        beta: of Rafailov et al.'s Eq. 7: how strongly the reference holds.
+        batch_size: pairs per optimizer step.
+        epochs: passes over the pairs.
+        learning_rate: peak; linear warm-up over the share `warmup` of the steps, then cosine to zero.
+        warmup, adam_betas, weight_decay, max_grad_norm: of the optimiser.
+        seed: order of the pairs.
+    Returns:
+        TRL's log: a dict for every step, with loss, rewards/margins and more.
+    Raises:
+        ValueError: there is no pair.
+    """
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import DPOConfig, DPOTrainer
+
+    if not pairs:
+        raise ValueError("pairs is empty: no prompt had a better and a worse completion.")
+    prompts, chosen, rejected = zip(*pairs, strict=True)
+    data = Dataset.from_dict({"prompt": prompts, "chosen": chosen, "rejected": rejected})
+    steps = math.ceil(len(pairs) / batch_size) * epochs
+    with TemporaryDirectory() as folder:  # nothing is saved there; the trainer wants one
+        arguments = DPOConfig(
+            output_dir=folder,
+            beta=beta,
+            per_device_train_batch_size=batch_size,
+            num_train_epochs=epochs,
+            learning_rate=learning_rate,
+            lr_scheduler_type="cosine",
+            warmup_steps=round(warmup * steps),
+            adam_beta1=adam_betas[0],
+            adam_beta2=adam_betas[1],
+            weight_decay=weight_decay,
+            max_grad_norm=max_grad_norm,
+            max_length=None,
+            bf16=False,
+            gradient_checkpointing=False,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            seed=seed,
+        )
+        reference = copy.deepcopy(model).requires_grad_(False)
+        trainer = DPOTrainer(model, reference, arguments, train_dataset=data, processing_class=tokenizer)
+        trainer.remove_callback(PrinterCallback)  # a line a step would drown the log
+        trainer.train()
+    return [entry for entry in trainer.state.log_history if "loss" in entry]

@@ -146,15 +146,7 @@ class TransformersEngine:
         Raises:
             ConfigError: a prompt leaves no room for max_completion_tokens within max_sequence_tokens.
         """
-        texts = [problem.prompt for problem in problems]
-        chat = self.tokenizer.chat_template is not None
-        if chat:
-            texts = [
-                self.tokenizer.apply_chat_template(
-                    [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
-                )
-                for text in texts
-            ]
+        texts, chat = self.texts_of(problems), self.tokenizer.chat_template is not None
         batch = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=not chat)
         room = self.config.max_sequence_tokens - self.config.max_completion_tokens
         longest = batch["input_ids"].shape[1]
@@ -169,6 +161,18 @@ class TransformersEngine:
             batch["input_ids"].to(self.device),
             batch["attention_mask"].to(self.device),
         )
+
+    def texts_of(self, problems: list[Problem]) -> list[str]:
+        """The prompts as the model sees them."""
+        texts = [problem.prompt for problem in problems]
+        if self.tokenizer.chat_template is None:
+            return texts
+        return [
+            self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+            )
+            for text in texts
+        ]
 
     @torch.no_grad()
     def open(self, prompts: Prompts) -> list:

@@ -153,7 +153,7 @@ class Run:
         """Rewards of one greedy completion a prompt, ReMax's baseline; its tokens are booked, never trained on."""
         if self.config.advantage != "greedy_baseline":
             return None
-        rollouts = self.engine.sample(prompts, prefixes, 1, self._per_prompt(0.0), "probe", update)
+        rollouts = self.engine.sample(prompts, prefixes, 1, self.per_prompt(0.0), "probe", update)
         score(rollouts, self.tasks)
         self.horizon.count("probe", self.total(rollouts.tokens))
         return rollouts.rewards_B
@@ -211,11 +211,11 @@ class Run:
 
     def _spread(self, values: list[tuple[float, float]]) -> Tensor:
         if len(values) == 1:
-            return self._per_prompt(values[0][0])
+            return self.per_prompt(values[0][0])
         mine = values[self.accelerator.process_index :: self.accelerator.num_processes]
         return torch.tensor([value for value, _ in mine], device=self.accelerator.device)
 
-    def _per_prompt(self, value: float) -> Tensor:
+    def per_prompt(self, value: float) -> Tensor:
         P = self.config.prompts_per_update // self.accelerator.num_processes
         return torch.full((P,), value, device=self.accelerator.device)
 
@@ -467,17 +467,22 @@ class Run:
             d_B_T = kl.k1(batch.old_logps_T1_B_T, batch.reference_logps_B_T)
             row["reference_kl"] = self.mean(d_B_T, batch.mask_B_T)
             row["reference_kl_sequence"] = row["reference_kl"] * row["length"]
-        undocumented = row.keys() - metrics.LOGGED.keys()
-        assert not undocumented, f"metrics.LOGGED lacks {sorted(undocumented)}"
+        self.write(row)
         if self.accelerator.is_main_process:
-            provenance.append_jsonl(self.run_dir / "metrics.jsonl", row)
-            self._warn(self.watch.see(row))
             for i in range(0, len(rollouts.texts), max(1, len(rollouts.texts) // 3)):
                 problem = rollouts.prompts.problems[i // G]
                 sample = {"update": h.updates, "task": problem.task, "prompt": problem.prompt,
                           "completion": rollouts.texts[i], "answer": problem.answer,
                           "reward": rollouts.rewards_B[i].item()}  # fmt: skip
                 provenance.append_jsonl(self.run_dir / "samples.jsonl", sample)
+
+    def write(self, row: dict) -> None:
+        """Append a line to metrics.jsonl, and say what it gives reason to warn of."""
+        undocumented = row.keys() - metrics.LOGGED.keys()
+        assert not undocumented, f"metrics.LOGGED lacks {sorted(undocumented)}"
+        if self.accelerator.is_main_process:
+            provenance.append_jsonl(self.run_dir / "metrics.jsonl", row)
+            self._warn(self.watch.see(row))
 
     def explained_variance(self, batch: Batch) -> float:
         """1 - Var(R - V) / Var(R) over all tokens: what the critic foresaw of the returns; 0 where R is constant."""

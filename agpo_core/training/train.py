@@ -1,4 +1,4 @@
-"""The loop: one update after another, for every on-policy method.
+"""The loop: one update after another, for every on-policy method. (DPO, which is offline, is `training.offline`.)
 
 `python -m agpo_core.training.train --run-dir FOLDER` trains what FOLDER/config.yaml says. The same command under the
 `deepspeed` launcher trains it on several ranks (ZeRO-2). A folder whose run is finished is left alone; an unfinished
@@ -22,6 +22,7 @@ from pathlib import Path
 from agpo_core import provenance, recipes
 from agpo_core.config import TrainConfig
 from agpo_core.horizon import crossed
+from agpo_core.training.offline import train_dpo
 from agpo_core.training.run import Run
 
 
@@ -90,7 +91,7 @@ def main() -> None:
         provenance.write_json(record_path, record)
     error = None
     try:
-        train(config, run_dir)
+        (train_dpo if config.method == "dpo" else train)(config, run_dir)
     except BaseException as raised:
         error = f"{type(raised).__name__}: {raised}"
         raise

@@ -24,7 +24,7 @@ def clip_is_inert(config: TrainConfig, rows: list[dict]) -> str | None:
 
 def ratio_at_another_temperature(config: TrainConfig, rows: list[dict]) -> str | None:
     """With log-probabilities at temperature 1, the ratio is not that of the policy which sampled."""
-    tau = rows[-1]["tau"] if rows else config.tau_base
+    tau = rows[-1].get("tau", 1.0) if rows else config.tau_base  # DPO has no ratio
     if config.ratio_temperature == "model" and abs(tau - 1) > FAR:
         return (
             f"tokens were sampled at temperature {tau:.2f}, the ratio is taken at 1: set ratio_temperature to rollout, "
@@ -48,7 +48,7 @@ def kl_noise_is_normalised(config: TrainConfig, rows: list[dict]) -> str | None:
 
 def no_signal(config: TrainConfig, rows: list[dict]) -> str | None:
     """Equal rewards give no advantage: nothing is learned but to stay near the reference."""
-    last = rows[-SILENT:]
+    last = [row for row in rows[-SILENT:] if "reward_std" in row]
     grouped = config.group_size > 1
     silent = [row["equal_groups"] == 1 if grouped else row["reward_std"] == 0 for row in last]
     if len(last) == SILENT and all(silent):

@@ -81,3 +81,7 @@ def test_provenance_is_left_out_of_the_comparison(notebook):
     for cell in code(notebook):
         if "report.provenance(" in cell.source:
             assert "nbval-ignore-output" in cell.metadata.get("tags", [])
+
+
+def test_no_output_shows_a_widget_that_is_gone(notebook):
+    assert "widget-view+json" not in nbformat.writes(notebook)

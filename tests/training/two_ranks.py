@@ -85,7 +85,7 @@ def main(folder: Path) -> None:
         "resumed": observe(config, folder / "resumed", [2, None]),
         "prompt": observe(config.replace(controller_scope="prompt"), folder / "prompt", [1]),
     }
-    for method in recipes.RECIPES:
+    for method in (name for name in recipes.RECIPES if name != "dpo"):
         observe(of_recipe(method, config), folder / method, [None])
     provenance.write_json(folder / f"rank{os.environ.get('RANK', '0')}.json", seen)
 
