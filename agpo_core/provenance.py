@@ -13,11 +13,13 @@ import importlib.metadata
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import torch
 
 from agpo_core import paths
@@ -54,21 +56,42 @@ def collect(command: list[str], config: TrainConfig) -> dict:
     }
 
 
-def conclude(record: dict, exit_status: int, error: str | None = None) -> dict:
+def conclude(record: dict, exit_status: int, error: str | None = None, before: float = 0.0) -> dict:
     """The content of `run.json` at the end of a run: finished if the exit status is 0, else failed.
 
+    Args:
+        record: what `collect` gave.
+        exit_status, error: how it ended.
+        before: `memory()` before the model was loaded; what libraries take is not the run's.
+
     Returns:
-        A new dictionary with status, finished, seconds (since `started`), exit_status and, where
-        there was one, error.
+        A new dictionary with status, finished, seconds (since `started`), memory_mb (the peak of this process above
+        `before`), exit_status and, where there was one, error.
     """
     now = _now()
     end = {
         "status": "finished" if exit_status == 0 else "failed",
         "finished": now.isoformat(timespec="milliseconds"),
         "seconds": round((now - datetime.fromisoformat(record["started"])).total_seconds(), 1),
+        "memory_mb": round(peak_memory() - before, 1),
         "exit_status": exit_status,
     }
     return {**record, **end, **({"error": error} if error else {})}
+
+
+def memory() -> float:
+    """MiB in use by this process: on its GPU where there is one, else in main memory."""
+    if torch.cuda.is_available():
+        return torch.cuda.memory_allocated() / 2**20
+    return psutil.Process().memory_info().rss / 2**20
+
+
+def peak_memory() -> float:
+    """The most MiB that were in use so far."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)  # bytes there, KiB on Linux
 
 
 def portable(command: list[str]) -> str:

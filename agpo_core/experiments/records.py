@@ -9,12 +9,13 @@ A record is these two as CSV, rounded to five significant digits, beside `meta.j
 commits, versions, hardware, and the hash of every run.
 """
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from agpo_core import paths, provenance
+from agpo_core import metrics, paths, provenance
 from agpo_core.config import TrainConfig
 
 RUN_COLUMNS = [
@@ -24,10 +25,12 @@ RUN_COLUMNS = [
     "tokens_train", "tokens_probe", "tokens_last",  # of the run; of its last update
     "seconds",  # in updates, evaluation apart
     "horizon_unit", "horizon", "hash",
+    "memory_mb",  # peak of the process above what it held before the model was loaded
+    "grad_norm_variance",  # of ‖∇L‖₂ before clipping, over all gradient steps (AGPO §4.5)
 ]  # fmt: skip
 LOGGED = [
     "reward", "tau", "epsilon", "epsilon_raw", "epsilon_at_bound", "entropy", "uncertainty",
-    "uncertainty_baseline", "clip_fraction",
+    "uncertainty_baseline", "uncertainty_train", "clip_fraction",
 ]  # fmt: skip
 TRACE_COLUMNS = [
     "arm", "seed", "start", "update", "progress",
@@ -62,7 +65,8 @@ class Results:
     def only(self, arms) -> "Results":
         """The same without the other arms."""
         keep = [table[table["arm"].isin(arms)] for table in (self.runs, self.traces)]
-        return Results(*(table.reset_index(drop=True) for table in keep), self.meta)
+        said = [line for line in self.meta.get("warnings", []) if line["arm"] in arms]
+        return Results(*(table.reset_index(drop=True) for table in keep), self.meta | {"warnings": said})
 
 
 def read(experiment: str, profile: str, params: dict, jobs: list) -> Results:
@@ -72,20 +76,21 @@ def read(experiment: str, profile: str, params: dict, jobs: list) -> Results:
         experiment, profile, params: noted in `meta`.
         jobs: `grid.Job`s whose folders hold finished runs.
     """
-    rows, traces, records = [], [], []
+    rows, traces, records, said = [], [], [], []
     for job in jobs:
         key = {"arm": job.arm.name, "seed": job.seed, "start": job.start}
         updates = _jsonl(job.folder / "metrics.jsonl")
         evaluations = provenance.read_json(job.folder / "eval.json")
         record = provenance.read_json(job.folder / "run.json")
-        rows += _run_rows(key, updates, evaluations["test"], job.config, record["hash"])
+        rows += _run_rows(key, updates, evaluations["test"], job.config, record)
         if updates:
             traces.append(_trace(key, updates, evaluations["dev"]))
         records.append({**key, **{name: record.get(name) for name in _NOTED}})
+        said += [{**key, "warning": line["warning"]} for line in _jsonl(job.folder / "warnings.jsonl")]
     return Results(
         pd.DataFrame(rows, columns=RUN_COLUMNS),
         pd.concat(traces, ignore_index=True) if traces else pd.DataFrame(columns=TRACE_COLUMNS),
-        _meta(experiment, profile, params, records),
+        _meta(experiment, profile, params, records) | {"warnings": said},
     )
 
 
@@ -97,8 +102,9 @@ def _jsonl(path: Path) -> list[dict]:
     return provenance.read_jsonl(path) if path.exists() else []
 
 
-def _run_rows(key: dict, updates: list, test: dict, config: TrainConfig, run_hash: str) -> list:
+def _run_rows(key: dict, updates: list, test: dict, config: TrainConfig, record: dict) -> list:
     last = updates[-1] if updates else {}
+    norms = [norm for row in updates for norm in row.get("grad_norms", ())]
     former = updates[-2] if len(updates) > 1 else {}
     spent, before = ([row.get("tokens_train", 0), row.get("tokens_probe", 0)] for row in (last, former))
     run = {
@@ -112,7 +118,9 @@ def _run_rows(key: dict, updates: list, test: dict, config: TrainConfig, run_has
         "seconds": last.get("seconds", 0.0),
         "horizon_unit": config.horizon_unit,
         "horizon": config.horizon,
-        "hash": run_hash,
+        "hash": record["hash"],
+        "memory_mb": record.get("memory_mb", math.nan),
+        "grad_norm_variance": metrics.gradient_norm_variance(norms) if len(norms) > 1 else math.nan,
     }
     return [{**run, "task": task, "score": score} for task, score in test["score"].items()]
 

@@ -3,6 +3,7 @@
 Every sentence is made from the data. Single tasks are shown, not judged.
 """
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,69 @@ def budgets(runs: pd.DataFrame) -> pd.DataFrame:
     return _frame(rows)
 
 
+def overview(runs: pd.DataFrame, baseline: str = "grpo") -> pd.DataFrame:
+    """A method a row: what it reached, what it spent, what it needed; means over runs, ± 95 % t-interval.
+
+    Var ‖∇‖ is the variance of the gradient norm before clipping, as a ratio to the baseline's (AGPO §4.5); memory the
+    peak of a run's process above what its libraries take.
+    """
+    rows = {}
+    reference = _by_run(runs, baseline)["grad_norm_variance"].mean()
+    for arm in arms_of(runs):
+        of_arm = _by_run(runs, arm)
+        row = {"test, %": t_interval(macro(runs[runs["arm"] == arm])).text()}
+        if arm == "start":
+            row["test, %"] = f"{of_arm['macro'].mean() * 100:.1f}"
+        else:
+            tokens = of_arm["tokens_train"] + of_arm["tokens_probe"]
+            row |= {
+                f"from {ARMS[baseline].title}": ""
+                if arm == baseline
+                else t_interval(paired(runs, arm, baseline)).text("+"),
+                "updates": f"{of_arm['updates'].mean():.0f}",
+                "tokens": f"{tokens.mean():,.0f}",
+                "trained on": f"{of_arm['tokens_train'].mean() / tokens.mean():.0%}",
+                "memory, MiB": f"{of_arm['memory_mb'].mean():.0f}",
+                "Var ‖∇‖": f"{of_arm['grad_norm_variance'].mean() / reference:.2f}",
+            }
+        rows[ARMS[arm].title] = row
+    return _frame(rows).fillna("")
+
+
+def _by_run(runs: pd.DataFrame, arm: str) -> pd.DataFrame:
+    return runs[runs["arm"] == arm].drop_duplicates(["seed", "start"])
+
+
+def warnings(results: Results) -> str:
+    """What the runs warned of, each sentence once, with the arms and the number of runs that said it."""
+    heard = {}
+    for line in results.meta.get("warnings", []):
+        # Shares and temperatures differ from run to run; the sentence up to its first number is the same.
+        key = re.split(r"\d", line["warning"])[0]
+        heard.setdefault(key, []).append(line)
+    blocks = []
+    for lines in heard.values():
+        counts = pd.Series([ARMS[line["arm"]].title for line in lines]).value_counts(sort=False)
+        arms = ", ".join(f"{arm} ({n})" for arm, n in counts.items())
+        blocks.append(f"{fill(lines[0]['warning'], bullet='- ')}\n{fill(arms, bullet='  runs: ')}")
+    return "\n".join(blocks) or "No run warned of anything."
+
+
+def feedback(traces: pd.DataFrame, arm: str, params: dict) -> dict[str, float]:
+    """How much a hotter sampler raises the uncertainty that would set its own temperature, if there were no probe.
+
+    slope  least-squares slope, through zero, of U(rollouts at τ_t) - U(probe at τ_base) against τ_t - τ_base
+    gain   λ τ_base slope: what a rise of τ by one adds to the next τ, where a free probe closes the loop
+
+    A gain well below 1 dies out; 1 or more would run away to a bound.
+    """
+    updates = traces[traces["arm"] == arm].dropna(subset=["uncertainty_train"])
+    heat = updates["tau"] - params["tau_base"]
+    rise = updates["uncertainty_train"] - updates["uncertainty"]
+    slope = float((heat * rise).sum() / (heat**2).sum())
+    return {"slope": slope, "gain": params["sensitivity"] * params["tau_base"] * slope}
+
+
 def off_budget(runs: pd.DataFrame) -> list[str]:
     """Hashes of the runs that did not meet their budget of tokens to within one update.
 
@@ -87,8 +151,9 @@ def controllers(traces: pd.DataFrame, params: dict) -> pd.DataFrame:
     cooled       share of updates with τ < τ_base; blank where τ is fixed
     """
     rows = {}
+    traces = traces.dropna(subset=["epsilon"])  # DPO has no clip, and row 0 no update
     for arm in arms_of(traces):
-        updates = traces[(traces["arm"] == arm) & (traces["update"] > 0)]
+        updates = traces[traces["arm"] == arm]
         moved = ARMS[arm].adapts
         saturation = metrics.clip_saturation(
             *(updates[name].tolist() for name in ("epsilon_at_bound", "clip_fraction", "tokens"))

@@ -89,7 +89,7 @@ def main() -> None:
     record = provenance.collect([sys.executable, "-m", "agpo_core.training.train", *sys.argv[1:]], config)
     if main_process:
         provenance.write_json(record_path, record)
-    error = None
+    error, before = None, provenance.memory()
     try:
         (train_dpo if config.method == "dpo" else train)(config, run_dir)
     except BaseException as raised:
@@ -97,7 +97,7 @@ def main() -> None:
         raise
     finally:
         if main_process:
-            provenance.write_json(record_path, provenance.conclude(record, int(error is not None), error))
+            provenance.write_json(record_path, provenance.conclude(record, int(error is not None), error, before))
 
 
 if __name__ == "__main__":

@@ -42,8 +42,13 @@ def write_run(folder: Path, status: str = "finished", commit: str = "c0ffee") ->
             "entropy": entropy,
             "clip_fraction": 0.03,
         }
+        row["grad_norms"] = [abs(rng.gauss(1, 0.1)) for _ in range(8)]
         if config.temperature == "adaptive":
-            row |= {"uncertainty": uncertainty, "uncertainty_baseline": baseline}
+            row |= {
+                "uncertainty": uncertainty,
+                "uncertainty_baseline": baseline,
+                "uncertainty_train": uncertainty + 0.05,
+            }
             row["tau"] = 1 + 0.15 * (uncertainty - baseline)
             baseline = 0.95 * baseline + 0.05 * uncertainty
         raw = config.epsilon_base
@@ -85,9 +90,17 @@ def write_run(folder: Path, status: str = "finished", commit: str = "c0ffee") ->
         "started": "2026-01-01T00:00:00.000+00:00",
         "finished": "2026-01-01T00:01:00.000+00:00",
         "seconds": 60.0,
+        "memory_mb": 100.0,
         "exit_status": 0,
     }
     provenance.write_json(folder / "run.json", record)
+    if config.method == "agpo":
+        line = {
+            "update": 10,
+            "rule": "radius_is_pinned",
+            "warning": "the clip radius lay at epsilon_min in 60% of updates.",
+        }
+        provenance.append_jsonl(folder / "warnings.jsonl", line)
 
 
 @pytest.fixture

@@ -154,3 +154,29 @@ def test_provenance_names_commit_versions_and_hardware(results):
     text = report.provenance(results)
     for part in ("commit            c0ffee", "torch 2.13.0", "an invented CPU", "runs              23"):
         assert part in text
+
+
+def test_the_overview_has_a_row_a_method_and_ratios_to_grpo(launched, params):
+    results = grid.run("table", params | {"methods": ["start", "grpo", "agpo"]})
+    table = report.overview(results.runs)
+    assert list(table.index) == ["supervised start", "GRPO", "AGPO"]
+    assert table.loc["GRPO", "Var ‖∇‖"] == "1.00" and table.loc["GRPO", "from GRPO"] == ""
+    assert table.loc["AGPO", "trained on"] == "50%" and table.loc["AGPO", "memory, MiB"] == "100"
+    assert table.loc["supervised start", "updates"] == ""
+
+
+def test_a_warning_is_told_once_with_the_arms_that_gave_it(launched, params):
+    results = grid.run("table", params | {"methods": ["grpo", "agpo", "agpo_relative_entropy"]})
+    assert report.warnings(results) == (
+        "- the clip radius lay at epsilon_min in 60% of updates.\n  runs: AGPO (3), AGPO with H/EMA(H) (3)"
+    )
+    assert report.warnings(results.only(["grpo"])) == "No run warned of anything."
+
+
+def test_the_feedback_of_a_free_probe_by_hand():
+    traces = pd.DataFrame(
+        {"arm": "agpo", "tau": [1.2, 0.9], "uncertainty": [1.0, 1.0], "uncertainty_train": [1.4, 0.9]}
+    )
+    found = report.feedback(traces, "agpo", {"tau_base": 1.0, "sensitivity": 0.15})
+    # (.2 * .4 + .1 * .1) / (.04 + .01) = 1.8; .15 * 1.8
+    assert found["slope"] == pytest.approx(1.8) and found["gain"] == pytest.approx(0.27)

@@ -1,0 +1,111 @@
+"""Figures of all methods at one budget. A colour is a family of methods; marker and line tell its members apart."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from agpo_core.experiments.comparison import macro, paired, t_interval
+from agpo_core.experiments.grid import ARMS, arms_of
+from agpo_core.experiments.plots.style import BLUE, BROWN, GREEN, GREY, PLAIN, PURPLE, RED
+from agpo_core.experiments.records import Results
+
+FAMILIES = {  # title: colour, arms
+    "group baselines": (BLUE, ("grpo", "dr_grpo", "rloo", "remax")),
+    "REINFORCE++": (GREEN, ("reinforce_pp", "reinforce_pp_k", "reinforce_pp_baseline")),
+    "critic, or offline": (BROWN, ("ppo", "ppo_critic", "adaptive_kl_ppo", "dpo")),
+    "AGPO": (RED, ("agpo", "grpo_ats", "agpo_no_ats", "agpo_official_code")),
+    "AGPO, ours": (PURPLE, ("agpo_global", "agpo_part_probe", "agpo_free_probe")),
+}
+MARKERS, LINES = ("o", "s", "^", "D"), ("-", "--", ":", "-.")
+SCORES = ["family", "score", "half", "n", "gap", "gap_half", "pairs"]
+POINTS = ["arm", "evaluation", "progress", "dev", "half", "n"]
+
+
+def method_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Macro-average of every method on test, and its paired difference from GRPO, by family, best first within one.
+
+    Returns:
+        The figure; a row a method: family, score, half, n, and gap, gap_half, pairs against GRPO.
+    """
+    runs, scores = results.runs, macro(results.runs)
+    rows = {}
+    for family, (_, arms) in FAMILIES.items():
+        present = sorted((arm for arm in arms if arm in set(arms_of(runs))), key=lambda arm: -scores[arm].mean())
+        for arm in present:
+            gap = t_interval(paired(runs, arm, "grpo") if arm != "grpo" else [])
+            rows[arm] = (family, *t_interval(scores[arm]), *gap)
+    data = pd.DataFrame.from_dict(rows, orient="index", columns=SCORES)
+    with plt.rc_context(PLAIN):
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(9, 1.4 + 0.27 * len(data)), sharey=True, layout="constrained"
+        )
+        for y, (arm, row) in enumerate(data.iterrows()):
+            color, arms = FAMILIES[row["family"]]
+            mark = {"fmt": MARKERS[arms.index(arm)], "color": color, "markersize": 6, "capsize": 3, "elinewidth": 1.5}
+            spread = y + np.linspace(-0.2, 0.2, len(scores[arm]) + 2)[1:-1]
+            left.scatter(scores[arm], spread, s=7, color=color, alpha=0.4, linewidth=0)
+            left.errorbar(row["score"], y, xerr=_known(row["half"]), zorder=3, **mark)
+            if row["pairs"]:
+                right.errorbar(row["gap"], y, xerr=_known(row["gap_half"]), zorder=3, **mark)
+        if "start" in arms_of(runs):
+            left.axvline(scores["start"].mean(), color="0.45", linestyle="--", linewidth=1)
+            left.annotate("start", (scores["start"].mean(), 1), xycoords=("data", "axes fraction"), xytext=(3, -9),
+                          textcoords="offset points", color="0.35", fontsize=8)  # fmt: skip
+        right.axvline(0, color="0.45", linewidth=1)
+        for boundary in np.flatnonzero(data["family"].to_numpy()[1:] != data["family"].to_numpy()[:-1]):
+            for axes in (left, right):
+                axes.axhline(boundary + 0.5, color="0.85", linewidth=0.8)
+        left.set(yticks=range(len(data)), yticklabels=[ARMS[arm].title for arm in data.index])
+        left.set(xlabel="macro-average on test (%)", ylim=(len(data) - 0.5, -0.5))
+        right.set(xlabel="paired difference from GRPO (points)")
+        for axes in (left, right):
+            axes.grid(axis="x", color="0.92")
+            axes.set_axisbelow(True)
+        figure.suptitle(f"All methods, mean and 95 % interval: {results.title}")
+    return figure, data
+
+
+def method_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
+    """Macro-average on dev over the consumed share of the horizon, a panel a family, GRPO in grey in each.
+
+    Lines are means over runs, bars their 95 % t-intervals.
+
+    Returns:
+        The figure; a row a method and evaluation: progress, dev, half, n.
+    """
+    scored = results.traces.dropna(subset=["dev"])
+    scored = scored.assign(evaluation=scored.groupby(["arm", "seed", "start"]).cumcount())
+    rows = []
+    for (arm, evaluation), points in scored.groupby(["arm", "evaluation"]):
+        rows.append((arm, evaluation, points["progress"].mean(), *t_interval(100 * points["dev"])))
+    data = pd.DataFrame(rows, columns=POINTS)
+    with plt.rc_context(PLAIN):
+        figure, panels = plt.subplots(
+            1, len(FAMILIES), figsize=(11, 3.3), sharex=True, sharey=True, layout="constrained"
+        )
+        for axes, (family, (color, arms)) in zip(panels, FAMILIES.items(), strict=True):
+            present = [arm for arm in arms if arm in set(data["arm"])]
+            if "grpo" not in present:
+                _curve(axes, data, "grpo", "GRPO", 0.0, color=GREY, linestyle="-", marker="", linewidth=2.2, alpha=0.6)
+            for i, arm in enumerate(present):
+                style = {"color": color, "linestyle": LINES[arms.index(arm)], "marker": MARKERS[arms.index(arm)]}
+                _curve(axes, data, arm, ARMS[arm].title, 0.012 * (i - (len(present) - 1) / 2), **style)
+            axes.set(title=family, xlabel="share of horizon")
+            axes.set_xticks([0, 0.5, 1.0], ["0", "50 %", "100 %"])
+            axes.grid(color="0.93")
+            axes.legend(loc="lower right", fontsize=7)
+        panels[0].set_ylabel("macro-average on dev (%)")
+        figure.suptitle(f"Learning curves: {results.title}")
+    return figure, data
+
+
+def _curve(axes, data: pd.DataFrame, arm: str, label: str, shift: float, **style) -> None:
+    curve = data[data["arm"] == arm]
+    bars = {"markersize": 3.5, "capsize": 1.5, "elinewidth": 0.9, "linewidth": 1.3} | style
+    axes.errorbar(curve["progress"] + shift, curve["dev"], yerr=curve["half"].fillna(0), label=label, **bars)
+
+
+def _known(half: float) -> float | None:
+    """An error bar's length; None where one run has no interval."""
+    return None if np.isnan(half) else half
