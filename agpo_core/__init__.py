@@ -16,6 +16,13 @@ from agpo_core.advantages import (
     reinforce_pp_baseline_advantages,
     token_returns,
 )
+from agpo_core.bias import (
+    conditional_expectation,
+    conditional_expectation_binary,
+    expected_inverse_dispersion,
+    expected_squared_dispersion,
+    monte_carlo,
+)
 from agpo_core.controllers import (
     AdaptiveClip,
     AdaptiveKL,
@@ -78,10 +85,14 @@ __all__ = [
     "clip_binds",
     "clip_saturation",
     "clipped_surrogate",
+    "conditional_expectation",
+    "conditional_expectation_binary",
     "dispersion",
     "dpo_loss",
     "dr_grpo_advantages",
     "equal_rewards",
+    "expected_inverse_dispersion",
+    "expected_squared_dispersion",
     "gae",
     "global_advantages",
     "gradient_norm_variance",
@@ -95,6 +106,7 @@ __all__ = [
     "leave_one_out_advantages",
     "majority_at_k",
     "mixed_advantages",
+    "monte_carlo",
     "paired_comparison",
     "pass_at_k",
     "philox",

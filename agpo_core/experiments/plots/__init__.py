@@ -1,5 +1,50 @@
 """One function a figure. Each returns the figure and the data that it draws, for asserts."""
 
+from agpo_core.experiments.plots.bias import bias_curves, bias_decay, bias_signs, binary_weights
+from agpo_core.experiments.plots.kl import (
+    kl_descents,
+    kl_equal_beta,
+    kl_estimator_curves,
+    kl_expectations,
+    kl_loss_gradients,
+    kl_running_means,
+)
+from agpo_core.experiments.plots.learn import (
+    binary_advantages,
+    binary_dispersions,
+    clip_radius,
+    entropy_terms,
+    free_range,
+    prompt_weights,
+    temperature_run,
+)
+from agpo_core.experiments.plots.loop import clip_map, probe_train_loop
+from agpo_core.experiments.plots.methods import method_curves, method_scores
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
 
-__all__ = ["controller_traces", "learning_curves", "main_results"]
+__all__ = [
+    "bias_curves",
+    "bias_decay",
+    "bias_signs",
+    "binary_advantages",
+    "binary_dispersions",
+    "binary_weights",
+    "clip_map",
+    "clip_radius",
+    "controller_traces",
+    "entropy_terms",
+    "free_range",
+    "kl_descents",
+    "kl_equal_beta",
+    "kl_estimator_curves",
+    "kl_expectations",
+    "kl_loss_gradients",
+    "kl_running_means",
+    "learning_curves",
+    "main_results",
+    "method_curves",
+    "method_scores",
+    "probe_train_loop",
+    "prompt_weights",
+    "temperature_run",
+]
