@@ -74,6 +74,7 @@ TASKS = {
     "choice_chinese": "micro:ChoiceChinese",
     "gsm8k": "gsm8k:Gsm8k",
     "word_problems": "word_problems:WordProblems",
+    "code_contests": "code_contests:CodeContests",
 }
 
 
