@@ -1,11 +1,7 @@
-"""From a completion's text to its canonical answer: the one place where numbers in free text are found and compared.
+"""Decimal numbers in free text: the rules of the prompts whose answers are numbers after "####", and no more.
 
-The canonical answer is at once the vote key of AGPO Eq. 8 and what the reward compares, so two completions vote
-together exactly when they are marked alike. It is a plain decimal string, "1450000" or "-12.5": exact at any length,
-and never a float.
-
-One string means different things in different benchmarks: GSM8K's 35% is its 35, CMATH's 12% is .12. So each benchmark
-has its own profile, the rules that find and read its answers, tried in order.
+The canonical answer is a plain decimal string, "1450000" or "-12.5": exact at any length, and never a float. It is
+the key that `canonical` gives such a number, too.
 """
 
 from __future__ import annotations
@@ -64,7 +60,7 @@ def canonical_answer(text: str, profile: tuple[Rule, ...]) -> str | None:
     return next((answer for rule in profile if (answer := rule(text)) is not None), None)
 
 
-def grade(completion: str, gold: str, profile: tuple[Rule, ...]) -> Graded:
+def grade_number(completion: str, gold: str, profile: tuple[Rule, ...]) -> Graded:
     """Reward 1 when the completion's canonical answer is the gold's, else 0.
 
     Args:

@@ -1,0 +1,104 @@
+"""Collected cases: pairs of a gold and a candidate with the verdict they should get, and how a grader does on them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agpo_core.tasks.grading.core import equivalent, forget
+from agpo_core.tasks.grading.profiles import get_profile
+
+FIELDS = {"benchmark": str, "gold": str, "candidate": str, "should_match": bool, "kind": str}
+
+
+@dataclass(frozen=True)
+class Case:
+    benchmark: str
+    gold: str
+    candidate: str
+    should_match: bool
+    kind: str
+
+
+def load_cases(path: str | Path) -> list[Case]:
+    """The cases of a JSON-lines file; fields other than those of `Case` are left alone.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a line is not a case, or names an unknown benchmark; the message has file and line.
+    """
+    path, cases = Path(path), []
+    if not path.is_file():
+        raise FileNotFoundError(f"cases: no file {str(path)!r}; give JSON lines with {', '.join(FIELDS)}")
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"cases: {path}, line {number} is not JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"cases: {path}, line {number} is not an object with {', '.join(FIELDS)}")
+        for field, kind in FIELDS.items():
+            if not isinstance(row.get(field), kind):
+                raise ValueError(f"cases: {path}, line {number}: {field} should be of type {kind.__name__}")
+        try:
+            get_profile(row["benchmark"])
+        except ValueError as error:
+            raise ValueError(f"cases: {path}, line {number}: {error}") from error
+        cases.append(Case(**{field: row[field] for field in FIELDS}))
+    if not cases:
+        raise ValueError(f"cases: {path} holds no case")
+    return cases
+
+
+def judge(cases: Iterable[Case], grader: Callable[[str, str, str], bool] = equivalent) -> list[tuple[Case, bool]]:
+    """Each case with the grader's verdict."""
+    return [(case, grader(case.gold, case.candidate, case.benchmark)) for case in cases]
+
+
+def report(judged: list[tuple[Case, bool]]) -> str:
+    """Accuracy, false accepts and false rejects by kind, then every miss, then one line of totals."""
+    kinds: dict[str, list[tuple[Case, bool]]] = {}
+    for case, verdict in judged:
+        kinds.setdefault(case.kind, []).append((case, verdict))
+    lines = [f"{'kind':24} {'cases':>5} {'accuracy':>8} {'false accepts':>13} {'false rejects':>13}"]
+    for kind in sorted(kinds):
+        right, accepts, rejects = _counts(kinds[kind])
+        total = len(kinds[kind])
+        lines.append(f"{kind:24} {total:5d} {right / total:8.3f} {accepts:13d} {rejects:13d}")
+    for case, verdict in judged:
+        if verdict != case.should_match:
+            what = "false accept" if verdict else "false reject"
+            lines.append(f"{what}: {case.benchmark}, {case.kind}: gold {case.gold!r}, candidate {case.candidate!r}")
+    right, accepts, _ = _counts(judged)
+    lines.append(f"accuracy {right / len(judged):.4f} false_accepts {accepts} cases {len(judged)}")
+    return "\n".join(lines)
+
+
+def _counts(judged: list[tuple[Case, bool]]) -> tuple[int, int, int]:
+    """Right verdicts, false accepts, false rejects."""
+    accepts = sum(verdict and not case.should_match for case, verdict in judged)
+    rejects = sum(case.should_match and not verdict for case, verdict in judged)
+    return len(judged) - accepts - rejects, accepts, rejects
+
+
+def math_verify_alone(gold: str, candidate: str, benchmark: str = "") -> bool:
+    """math-verify's own verdict, with its defaults and without its signal-based timeouts; for comparison alone."""
+    from math_verify import parse, verify
+
+    wrapped = [text if "$" in text or "\\boxed" in text else f"${text}$" for text in (gold, candidate)]
+    right, given = (parse(text, parsing_timeout=None) for text in wrapped)
+    return verify(right, given, timeout_seconds=None)
+
+
+def seconds_per_thousand(cases: list[Case], grader: Callable[[str, str, str], bool] = equivalent) -> float:
+    """Wall time of a thousand gradings, every answer read anew: what `bench` reports."""
+    forget()
+    start = time.perf_counter()
+    for case in cases:
+        grader(case.gold, case.candidate, case.benchmark)
+    return (time.perf_counter() - start) / len(cases) * 1000

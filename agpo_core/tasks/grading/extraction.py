@@ -1,0 +1,207 @@
+"""From a response to its answer: extraction rules, each with a name; a profile lists its own in order.
+
+A rule that finds nothing passes the response on. What is found is a piece of the response; reading it comes after.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from agpo_core.tasks.grading.clean import fold_unicode
+from agpo_core.tasks.grading.numbers_in_text import last_number, marked_number
+
+TAIL = 20_000  # characters: an answer stands at the end, and an endless response costs no more than this
+
+
+def _end_of(text: str) -> str:
+    """The end of a response, with runs of blanks as one: patterns that allow blanks stay linear in its length."""
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text[-TAIL:]))
+
+
+Extractor = Callable[[str], "list[str]"]  # response -> readings of its answer to try, best first
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)|\\(?:boxed|fbox)\s+(?P<bare>[^\s{}$\\]+)")
+_JOIN = re.compile(
+    r"[\s$,;.\\()\[\]]*(?:and|or|或|和|\\text\{ ?(?:and|or) ?\}|,)?[\s$,\\()\[\]]*(?:[A-Za-z]_?\d? ?= ?)?[\s$]*"
+)
+
+
+def boxes(text: str) -> list[tuple[int, int, str]]:
+    """Start, end and content of every closed, outermost \\boxed, in one pass."""
+    found, opened = [], []
+    starts = {match.end(): match.start() for match in _BOX.finditer(text) if match["bare"] is None}
+    i = 0
+    while i < len(text):
+        char = text[i]
+        if char == "\\" and text[i + 1 : i + 2] in ("{", "}", "\\"):
+            i += 2
+            continue
+        if char == "{":
+            opened.append(i)
+        elif char == "}" and opened:
+            opening = opened.pop()
+            if opening in starts:
+                while found and found[-1][0] > starts[opening]:  # a box inside this one
+                    found.pop()
+                found.append((starts[opening], i + 1, text[opening + 1 : i]))
+        i += 1
+    found += [(m.start(), m.end(), m["bare"]) for m in _BOX.finditer(text) if m["bare"] is not None]
+    return sorted(found)
+
+
+def boxed(text: str) -> list[str]:
+    """The last \\boxed; with the boxes right before it where only "and" or a comma is between: x = [1] or x = [-2]."""
+    text = _end_of(text)
+    found = boxes(text)
+    if not found:
+        return []
+    group = [found[-1]]
+    for box in reversed(found[:-1]):
+        between = text[box[1] : group[0][0]]
+        if len(between) > 40 or not _JOIN.fullmatch(between) or "\n" in between or not between.strip(" $"):
+            break
+        group.insert(0, box)
+    contents = list(dict.fromkeys(content.strip() for _, _, content in group))
+    return [", ".join(contents)]
+
+
+_PHRASE = re.compile(
+    r"(?:final\s+answer|answer)(?:\s+to\s+[^\n.]{0,80}?)?\s*(?:\*\*)?\s*"
+    r"(?:is|are|:|=|would be|should be)\s*(?:\*\*)?\s*:?\s*"
+    r"|(?:最终|最后|正确)?(?:的)?答案\s*(?:\*\*)?\s*(?:应该|应)?(?:[是为选：:]|等于)+\s*(?:\*\*)?\s*[:：]?\s*|故选\s*[:：]?\s*|^\s*选\s*",
+    re.I | re.M,
+)
+_HOPE = re.compile(r"\.?\s*I hope (?:it|this) is correct.*", re.I | re.S)
+_MATH_SPAN = re.compile(r"^(?:\$\$(.+?)\$\$|\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
+
+
+def phrase(text: str) -> list[str]:
+    """What follows the last "answer is", to the end of its sentence or line: whole first, then cut ever shorter."""
+    tail = _end_of(text)
+    match = None
+    for match in _PHRASE.finditer(tail):
+        pass
+    if match is None:
+        return []
+    rest = _HOPE.sub("", tail[match.end() :], count=1).lstrip()
+    hoped = bool(_HOPE.search(tail[match.end() :]))
+    line = (
+        rest.rstrip()
+        if hoped
+        else rest.partition("\n\n")[0]
+        if rest.startswith(("$", "\\["))
+        else rest.partition("\n")[0]
+    )
+    found = [line[:4000]]
+    if span := _MATH_SPAN.match(rest):
+        inside = next(group for group in span.groups() if group)
+        after = rest[span.end() :]
+        if not re.match(r"\s*[;,和或]|\s*(?:and|or)\b", after):
+            found.insert(0, inside)
+    for pattern in (
+        r"(?<![a-zA-Z]\.[a-zA-Z])[.。](?:\s|$)",
+        r"[,，。；;]\s*(?=[A-Za-z\u4e00-\u9fff]{2})",
+        r"\s+(?:because|since|as|which|so|for)\b",
+    ):
+        if cut := re.search(pattern, line):
+            found.append(line[: cut.start()])
+    return list(dict.fromkeys(piece.strip() for piece in found if piece.strip()))
+
+
+_NUMERAL = (
+    r"\\d?t?frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|\d+又\d+(?:/\d+|分之\d+)|\d+分之\d+|百分之[\d.零一二三四五六七八九十百点]+|"
+    r"(?<![\d.])\d+\s*/\s*\d+(?![\d/])|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?(?:\s*\\?%|[万亿])?|\.\d+"
+)
+_QUANTITY = re.compile(rf"(?:(?<![\w)\]}}])[-−])?(?:\\?\$)?(?:{_NUMERAL})")
+
+
+def number_phrase(text: str) -> list[str]:
+    """The first quantity after the last "answer is". Case: "The answer is 72, in total, so that is 3 each."."""
+    found = phrase(text)
+    if not found:
+        return []
+    match = _QUANTITY.search(fold_unicode(found[-1])) or _QUANTITY.search(fold_unicode(found[0]))
+    return [*found, match[0]] if match else found
+
+
+def last_quantity(text: str) -> list[str]:
+    """The last quantity of the response, fraction and percent sign included."""
+    match = None
+    for match in _QUANTITY.finditer(fold_unicode(_end_of(text))):
+        pass
+    return [match[0]] if match else []
+
+
+def marked_line(text: str) -> list[str]:
+    """What follows the last "####" or "A:" at the head of a line."""
+    match = None
+    for match in re.finditer(r"(?:####|^A:)[ \t]*(\S[^\n]*)", _end_of(text), re.M):
+        pass
+    return [match[1].strip()] if match else []
+
+
+def last_math(text: str) -> list[str]:
+    """The last formula between dollars or brackets, where the last line holds one."""
+    lines = [line for line in _end_of(text).splitlines() if line.strip()]
+    if not lines:
+        return []
+    spans = re.findall(r"(?<!\\)\$([^$]+)(?<!\\)\$|\\\((.+?)\\\)", lines[-1])
+    if spans:
+        return [next(group for group in spans[-1] if group)]
+    alone = len(lines) == 1 and len(lines[0]) < 200 and (" " not in lines[0].strip() or re.search(r"[\d\\]", lines[0]))
+    return [lines[0]] if alone else []
+
+
+_LETTERS = r"[(\[]?\s*(?:\*\*)?\s*[(\[]?(?P<letters>[A-H](?:\s*[,、，和与& ]?\s*[A-H])*)(?![A-Za-z'])"
+_LETTER_PHRASES = (
+    re.compile(r"(?:[Aa]nswers?|ANSWER|[Cc]hoice|[Oo]ption|答案|选项?)[^A-Za-z\n]{0,12}(?:is|are|:|是|为|选|应为)*\s*[^A-Za-z\n]{0,8}"
+               rf"(?:option|choice|选项)?\s*\$?(?:\\(?:text|textbf|mathrm|boxed)\{{)*{_LETTERS}"),
+    re.compile(rf"故?选[^A-Za-z\n]{{0,4}}{_LETTERS}"),
+)  # fmt: skip
+
+
+def letter_phrase(text: str) -> list[str]:
+    """The letters after the last "answer is" or 故选."""
+    tail, best = _end_of(text), None
+    for pattern in _LETTER_PHRASES:
+        for match in pattern.finditer(tail):
+            if best is None or match.start("letters") > best.start("letters"):
+                best = match
+    if best is None:
+        lowered = re.findall(r"answer is:? ?(?:\(([a-h])\)|([a-h])(?:[).]|$))", tail, re.M)  # "a function" is no letter
+        return ["".join(lowered[-1]).upper()] if lowered else []
+    return [best["letters"]]
+
+
+def last_letter(text: str) -> list[str]:
+    """A letter that is a line of its own or heads an option there: "C", "(C)", "C. 42"."""
+    for line in reversed([line.strip() for line in _end_of(text).splitlines() if line.strip()]):
+        match = re.fullmatch(r"[*(\[]*([A-H])[)\].:*]*", line) or re.match(r"^[(\[]?([A-H])[)\].:]\s+\S", line)
+        if match:
+            return [match[1]]
+        break
+    match = None
+    for match in re.finditer(r"\(([A-H])\)", text[-400:]):
+        pass
+    return [match[1]] if match else []
+
+
+def conclusion(text: str) -> list[str]:
+    """The block of roles: after the last <answer> or "CONCLUSION:", else the whole."""
+    tail = _end_of(text)
+    if "<answer>" in tail:
+        return [tail.rpartition("<answer>")[2].partition("</answer>")[0].strip()]
+    match = None
+    for match in re.finditer(r"conclusion\W*:", tail, re.I):
+        pass
+    return [tail[match.end() :].strip() if match else tail.strip()]
+
+
+EXTRACTORS: dict[str, Extractor] = {
+    "boxed": boxed, "phrase": phrase, "number_phrase": number_phrase, "last_quantity": last_quantity,
+    "marked_line": marked_line, "last_math": last_math, "letter_phrase": letter_phrase, "last_letter": last_letter,
+    "conclusion": conclusion, "everything": lambda text: [text],
+    "marked_number": lambda text: [n] if (n := marked_number(text)) is not None else [],
+    "last_number": lambda text: [n] if (n := last_number(text[-TAIL:])) is not None else [],
+}  # fmt: skip

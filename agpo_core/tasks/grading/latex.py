@@ -1,0 +1,436 @@
+"""A strict reader of mathematical expressions in LaTeX or plain text: the whole string is read, or nothing is.
+
+It yields a tree of tuples and computes nothing. Public LaTeX readers stop at the first thing they do not know and
+return what they have (`1,-2` becomes 1, `4.5 m` becomes 4.5 m or 4.5); a grader that builds on them accepts half
+answers. Here every character is accounted for, and a string beyond the limits of depth and size is not read.
+
+Nodes: ("num", Fraction), ("sym", name), ("add", terms), ("mul", factors), ("pow", base, exponent), ("neg", x),
+("div", a, b), ("pm", x, sign), ("call", name, arguments), ("unknown", name, arguments).
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+MAX_DEPTH, MAX_NODES = 40, 600
+MAX_DIGITS = 1200  # of one literal: 10^6 digits are no answer to any problem
+MAX_EXPONENT = 400  # of scientific notation
+
+Node = tuple
+
+
+class Unreadable(ValueError):
+    """The string is not an expression that this reader knows."""
+
+
+FUNCTIONS = {
+    "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "arcsin", "arccos", "arctan", "arccot",
+    "ln",
+    "log", "lg", "exp", "sqrt", "cbrt", "abs", "min", "max", "gcd", "lcm", "floor", "ceil", "factorial", "binom",
+}  # fmt: skip
+_ALIASES = {
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot", "arctg": "arctan",
+    "arcctg": "arccot",
+    "cosec": "csc", "ceiling": "ceil", "binomial": "binom", "comb": "binom", "choose": "binom",
+}  # fmt: skip
+_INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot"}
+_SYMBOLS = {
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",
+    "rho",
+    "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma",
+    "Upsilon", "Phi", "Psi", "Omega", "ell", "hbar", "partial", "triangle", "angle",
+}  # fmt: skip
+_ACCENTS = {"dot", "ddot", "hat", "bar", "vec", "tilde", "overline", "overrightarrow", "widehat", "underline"}
+_WORDS = sorted(FUNCTIONS | set(_ALIASES) | {"pi", "infty", "infinity", "inf", "theta"}, key=len, reverse=True)
+# a function's word may run into the one letter that it is applied to: cotx
+_WORD = re.compile(
+    r"(?:np\.|math\.)?("
+    + "|".join(_WORDS)
+    + r")(?![a-z])|(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|ln)(?=[a-z](?![a-z]))"
+)
+_PROSE = re.compile(r"[a-z]{4}|[A-Za-z]{5}")  # abc is a product and SRMC too; "total" is not
+_NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z^]))?")
+_DERIVATIVE = re.compile(
+    r"\\frac ?\{ ?(?:d|\\partial) ?(\^ ?\{?\d\}?)? ?((?:[^{}]|\{[^{}]*\})*)\} ?"
+    r"\{ ?(?:d|\\partial) ?((?:[^{}]|\{[^{}]*\})+)\}"
+)
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|dot|bar) ?\{?(\d+)\}?")
+_MULTIPLY = ("\\cdot", "\\times", "*", "\\ast", "\\div", "/", "\\bullet")
+
+
+def parse(text: str) -> Node:
+    """The tree of one expression.
+
+    Raises:
+        Unreadable: the string is not wholly an expression, or exceeds a limit.
+    """
+    reader = _Reader(text)
+    node = reader.sum(0)
+    reader.skip()
+    if reader.at < len(text):
+        raise Unreadable(f"unread from {text[reader.at : reader.at + 10]!r}")
+    return node
+
+
+class _Reader:
+    """A recursive-descent reader; `bars` counts the absolute values that are open."""
+
+    def __init__(self, text: str):
+        self.text, self.at, self.nodes, self.bars = text, 0, 0, 0
+
+    # -- scanning
+
+    def skip(self) -> None:
+        while self.at < len(self.text) and self.text[self.at] == " ":
+            self.at += 1
+
+    def peek(self, *tokens: str) -> str | None:
+        """The first of the tokens that stands here; a command must end where its letters do."""
+        self.skip()
+        for token in tokens:
+            if self.text.startswith(token, self.at):
+                end = self.at + len(token)
+                if not (token[0] == "\\" and token[-1].isalpha() and self.text[end : end + 1].isalpha()):
+                    return token
+        return None
+
+    def take(self, *tokens: str) -> str | None:
+        token = self.peek(*tokens)
+        self.at += len(token or "")
+        return token
+
+    def need(self, token: str) -> None:
+        if self.take(token) is None:
+            raise Unreadable(f"no {token!r} at {self.at}")
+
+    def command(self) -> str | None:
+        """The name of the LaTeX command that stands here."""
+        self.skip()
+        match = re.compile(r"\\([A-Za-z]+)").match(self.text, self.at)
+        return match[1] if match else None
+
+    def match(self, pattern: re.Pattern) -> re.Match | None:
+        self.skip()
+        found = pattern.match(self.text, self.at)
+        self.at += len(found[0]) if found else 0
+        return found
+
+    def node(self, *parts) -> Node:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise Unreadable("too large")
+        return parts
+
+    # -- grammar, loosest first
+
+    def sum(self, depth: int) -> Node:
+        if depth > MAX_DEPTH:
+            raise Unreadable("too deep")
+        terms = []
+        sign = self.take("+", "-", "\\pm", "\\mp")
+        while True:
+            term = self.product(depth + 1)
+            if sign == "-":
+                term = self.node("neg", term)
+            elif sign in ("\\pm", "\\mp"):
+                term = self.node("pm", term, 1 if sign == "\\pm" else -1)
+            terms.append(term)
+            sign = self.take("+", "-", "\\pm", "\\mp")
+            if sign is None:
+                return terms[0] if len(terms) == 1 else self.node("add", tuple(terms))
+
+    def product(self, depth: int) -> Node:
+        node = self.signed(depth)
+        while True:
+            operator = self.take(*_MULTIPLY)
+            if operator in ("/", "\\div"):
+                node = self.node("div", node, self.signed(depth))
+            elif operator:
+                if operator == "*" and self.peek("*"):  # Python's power, as in OCW's golds
+                    self.at += 1
+                    node = self.node("pow", node, self.signed(depth))
+                else:
+                    node = self.node("mul", (node, self.signed(depth)))
+            elif self.starts_factor():
+                self.refuse_two_numbers()
+                node = self.node("mul", (node, self.power(depth)))
+            else:
+                return node
+
+    def refuse_two_numbers(self) -> None:
+        """`3 4` is no product, and neither is `3 4/5` where no rule has read a mixed number."""
+        if self.text[self.at].isdigit() and re.search(r"[\d.]\s*$", self.text[: self.at]):
+            raise Unreadable("two numbers side by side")
+
+    def starts_factor(self) -> bool:
+        self.skip()
+        if self.at >= len(self.text):
+            return False
+        char = self.text[self.at]
+        if char == "|":
+            return self.bars == 0
+        if char == "\\":
+            name = self.command()
+            return name is not None and name not in {
+                "cdot",
+                "times",
+                "div",
+                "pm",
+                "mp",
+                "rfloor",
+                "rceil",
+                "end",
+                "vert",
+            }
+        return (char.isascii() and char.isalnum()) or char in "({[."
+
+    def signed(self, depth: int) -> Node:
+        if depth > MAX_DEPTH:
+            raise Unreadable("too deep")
+        if self.take("-"):
+            return self.node("neg", self.signed(depth + 1))
+        if self.take("+"):
+            return self.signed(depth + 1)
+        return self.power(depth)
+
+    def power(self, depth: int) -> Node:
+        base = self.atom(depth + 1)
+        while True:
+            if self.take("!"):
+                if self.peek("!"):
+                    raise Unreadable("double factorial")
+                base = self.node("call", "factorial", (base,))
+            elif self.peek("^"):
+                self.at += 1
+                if self.take("\\circ", "{\\circ}", "{ \\circ }", "{\\circ }", "{ \\circ}"):
+                    base = self.node("mul", (base, ("sym", "°")))
+                elif primes := self.match(re.compile(r"\{? ?((?:\\prime ?)+)\}?")):
+                    base = self.primed(base, primes[1].count("\\prime"))
+                else:
+                    base = self.node("pow", base, self.exponent(depth + 1))
+            elif self.peek("**"):
+                self.at += 2
+                base = self.node("pow", base, self.signed(depth + 1))
+            elif primes := self.match(re.compile(r"'+")):
+                base = self.primed(base, len(primes[0]))
+            else:
+                return base
+
+    def primed(self, base: Node, count: int) -> Node:
+        if base[0] != "sym":
+            raise Unreadable("a prime on what is no name")
+        return ("sym", base[1] + "'" * count)
+
+    def exponent(self, depth: int) -> Node:
+        if self.take("-"):
+            return self.node("neg", self.exponent(depth + 1))
+        if self.peek("{", "("):
+            return self.atom(depth)
+        if number := self.match(re.compile(r"\d+")):
+            return self.number(number[0])
+        return self.atom(depth)
+
+    def group(self, depth: int) -> Node:
+        """An argument of a command: a braced expression or one character (`\\frac43`, `\\frac 59`)."""
+        self.skip()
+        if self.peek("{"):
+            return self.atom(depth)
+        if self.at < len(self.text) and self.text[self.at].isdigit():
+            self.at += 1
+            return self.number(self.text[self.at - 1])
+        return self.atom(depth)
+
+    def number(self, literal: str) -> Node:
+        if len(literal) > MAX_DIGITS:
+            raise Unreadable("a number of too many digits")
+        digits, _, exponent = literal.lower().partition("e")
+        if exponent and abs(int(exponent)) > MAX_EXPONENT:
+            raise Unreadable("an exponent of too many digits")
+        return self.node("num", Fraction(literal))
+
+    def atom(self, depth: int) -> Node:
+        if depth > MAX_DEPTH:
+            raise Unreadable("too deep")
+        self.skip()
+        if self.at >= len(self.text):
+            raise Unreadable("ends too early")
+        if repeating := self.match(_REPEATING):
+            return self.repeating(*repeating.groups())
+        if number := self.match(_NUMBER):
+            return self.number(number[0])
+        char = self.text[self.at]
+        if char in "({[":
+            return self.bracketed(char, depth)
+        if char == "|":
+            return self.absolute("|", depth)
+        if char == "\\":
+            return self.commanded(depth)
+        if word := self.match(_WORD):
+            return self.word(word[1] or word[2], depth)
+        if char.isascii() and char.isalpha():
+            if _PROSE.match(self.text, self.at):
+                raise Unreadable("a word")
+            self.at += 1
+            return self.named(char, depth)
+        raise Unreadable(f"unknown {char!r}")
+
+    def repeating(self, whole: str, fixed: str, block: str) -> Node:
+        """0.1\\overline{6} as the fraction it is."""
+        if len(whole + fixed + block) > MAX_DIGITS:
+            raise Unreadable("a number of too many digits")
+        scale = 10 ** len(fixed)
+        value = Fraction(int(whole + fixed or "0"), scale) + Fraction(int(block), scale * (10 ** len(block) - 1))
+        return self.node("num", value)
+
+    def bracketed(self, opening: str, depth: int) -> Node:
+        closing = {"(": ")", "{": "}", "[": "]"}[opening]
+        self.at += 1
+        bars, self.bars = self.bars, 0
+        node = self.sum(depth + 1)
+        if opening == "{" and self.take("\\choose"):
+            node = self.node("call", "binom", (node, self.sum(depth + 1)))
+        self.need(closing)
+        self.bars = bars
+        return node
+
+    def absolute(self, bar: str, depth: int) -> Node:
+        self.at += len(bar)
+        bars, self.bars = self.bars, 1
+        node = self.sum(depth + 1)
+        self.need(bar)
+        self.bars = bars
+        return self.node("call", "abs", (node,))
+
+    def word(self, name: str, depth: int) -> Node:
+        """A function or constant spelled out without a backslash, as programs and chat models write them."""
+        name = _ALIASES.get(name, name)
+        if name in FUNCTIONS:
+            return self.applied(name, depth)
+        return self.named({"infty": "infinity", "inf": "infinity"}.get(name, name), depth)
+
+    def commanded(self, depth: int) -> Node:
+        if derivative := self.match(_DERIVATIVE):
+            order, of, by = derivative.groups()
+            if not of.strip():
+                raise Unreadable("a derivative to carry out")
+            return self.node("sym", re.sub(r"[ {}]", "", f"d{order or ''}{of}/d{by}"))
+        name = self.command()
+        if name is None:
+            raise Unreadable("an unknown command")
+        self.at += 1 + len(name)
+        if name == "frac":
+            return self.node("div", self.group(depth + 1), self.group(depth + 1))
+        if name == "binom":
+            return self.node("call", "binom", (self.group(depth + 1), self.group(depth + 1)))
+        if name == "sqrt":
+            return self.root(depth)
+        if name in ("lfloor", "lceil"):
+            inner = self.sum(depth + 1)
+            self.need("\\rfloor" if name == "lfloor" else "\\rceil")
+            return self.node("call", name[1:], (inner,))
+        if name in ("mathrm", "text", "operatorname", "mathbb", "mathcal"):
+            return self.roman(depth)
+        if name in _ACCENTS:
+            return self.accented(name, depth)
+        if name == "circ":
+            return self.node("sym", "°")
+        if name == "infty":
+            return self.node("sym", "infinity")
+        if name == "pi" or name in _SYMBOLS:
+            return self.named(name, depth)
+        name = _ALIASES.get(name, name)
+        if name in FUNCTIONS:
+            return self.applied(name, depth)
+        raise Unreadable(f"unknown command {name}")
+
+    def root(self, depth: int) -> Node:
+        self.skip()
+        index = None
+        if self.take("["):
+            index = self.sum(depth + 1)
+            self.need("]")
+        self.skip()
+        if number := self.match(re.compile(r"\d+")):
+            inner = self.number(number[0])
+        else:
+            inner = self.atom(depth + 1)
+        return self.node("call", "root", (inner, index or ("num", Fraction(2))))
+
+    def roman(self, depth: int) -> Node:
+        """\\mathrm{e}, \\mathrm{i}, \\operatorname{arcsin}: one letter or a function's name, nothing longer."""
+        match = self.match(re.compile(r"\{ *([A-Za-z]+) *\}"))
+        if match is None:
+            raise Unreadable("text inside an expression")
+        name = _ALIASES.get(match[1], match[1])
+        if name in FUNCTIONS:
+            return self.applied(name, depth)
+        if len(name) == 1:
+            return self.named(name, depth)
+        raise Unreadable("text inside an expression")
+
+    def accented(self, accent: str, depth: int) -> Node:
+        match = self.match(re.compile(r" ?\{ *(\\?[A-Za-z]+|[A-Z ]+) *\}| ?([A-Za-z])"))
+        if match is None:
+            raise Unreadable("an accent on an expression")
+        base = (match[1] or match[2]).lstrip("\\").replace(" ", "")
+        return self.named(f"{accent} {base}", depth)
+
+    def named(self, name: str, depth: int) -> Node:
+        """A name with its subscript; with a numeral in parentheses after it, the value of an unknown function."""
+        if self.peek("_"):
+            self.at += 1
+            match = self.match(re.compile(r" ?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}| ?(\\?[A-Za-z]+|\d)"))
+            if match is None:
+                raise Unreadable("a subscript that cannot be read")
+            subscript = match[1] or match[2] or ""
+            name += "_" + re.sub(r"\\(?:text|mathrm)\b|[ {}]", "", subscript)
+        # I(0) is the value of I at 0: read as a product it would vanish, and equal every other answer of value 0.
+        called = self.match(re.compile(r"\( *(-?\d+(?:\.\d+)?) *\)"))
+        if called and name not in ("pi", "e", "i"):
+            return self.node("unknown", name, (("num", Fraction(called[1])),))
+        if called:
+            return self.node("mul", (("sym", name), ("num", Fraction(called[1]))))
+        return self.node("sym", name)
+
+    def applied(self, name: str, depth: int) -> Node:
+        if name == "sqrt":
+            return self.root(depth)
+        if name == "log" and self.peek("_"):
+            self.at += 1
+            base = self.group(depth + 1)
+            return self.node("call", "log", (self.argument(name, depth)[0], base))
+        power = None
+        if self.peek("^"):
+            self.at += 1
+            power = self.exponent(depth + 1)
+            if power in (("neg", ("num", Fraction(1))), ("num", Fraction(-1))) and name in _INVERSES:
+                name, power = _INVERSES[name], None
+        arguments = self.argument(name, depth)
+        node = self.node("call", name, arguments)
+        return node if power is None else self.node("pow", node, power)
+
+    def argument(self, name: str, depth: int) -> tuple[Node, ...]:
+        """What a function is applied to: brackets, or the product up to the next sign, slash or function."""
+        self.skip()
+        bracket = self.peek("(", "{", "[", "\\{")
+        if bracket is not None:
+            closing = {"(": ")", "{": "}", "[": "]", "\\{": "\\}"}[bracket]
+            self.at += len(bracket)
+            bars, self.bars = self.bars, 0
+            arguments = [self.sum(depth + 1)]
+            while self.take(","):
+                arguments.append(self.sum(depth + 1))
+            self.need(closing)
+            self.bars = bars
+            return tuple(arguments)
+        if self.take("-"):
+            factors = [self.node("neg", self.power(depth + 1))]
+        else:
+            factors = [self.power(depth + 1)]
+        while self.starts_factor() and not self.peek("(", "{", "[", "|") and self.command() not in FUNCTIONS:
+            if _WORD.match(self.text, self.at) and not self.peek("pi", "theta"):
+                break
+            self.refuse_two_numbers()
+            factors.append(self.power(depth + 1))
+        return (factors[0] if len(factors) == 1 else self.node("mul", tuple(factors)),)

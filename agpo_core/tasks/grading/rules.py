@@ -1,0 +1,65 @@
+"""All reading rules by name, and the one that splits a cloze into its blanks.
+
+A profile lists the rules of its benchmark in order. A rule looks at the cleaned answer and returns a `Reading`, or
+None to pass it on. Two answers are equal when the keys of their readings are and their marks do not contradict each
+other.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agpo_core.tasks.grading.clean import clean, split_top
+from agpo_core.tasks.grading.formulas import formula, join_thousands
+from agpo_core.tasks.grading.reading import Reading, Rule
+from agpo_core.tasks.grading.rules_numbers import number, number_words
+from agpo_core.tasks.grading.rules_words import (
+    base,
+    capital,
+    choice,
+    circled_numbers,
+    date,
+    letters,
+    program_output,
+    ratio,
+    roles,
+    text,
+    time_of_day,
+)
+
+
+def blanks(text: str, profile) -> Reading | None:
+    """Several blanks, in the order of the question. Case: Cloze `$5$;$10$` is `5, 10` and not `10;5`."""
+    pieces = [piece.strip() for piece in split_top(join_thousands(_apart(text)), ";")]
+    if len(pieces) == 1:
+        pieces = [piece.strip() for piece in split_top(join_thousands(_apart(text)), ",")]
+    if len(pieces) == 1:
+        pieces = re.split(r"[和与]|\\text ?\{ ?and ?\}|(?<![A-Za-z\\])and(?![A-Za-z])", pieces[0])
+    pieces = [piece for piece in (clean(piece) for piece in pieces) if piece]
+    if not 2 <= len(pieces) <= 12:
+        return None
+    readings = [read_with(piece, profile, skip=("blanks",)) for piece in pieces]
+    if None in readings:
+        return None
+    return Reading(" | ".join(reading.key for reading in readings))
+
+
+def _apart(text: str) -> str:
+    """Dollars are brackets of their own: the comma in `$5$,$10$` stands outside both."""
+    return re.sub(r"(?<!\\)\$", "", text)
+
+
+RULES: dict[str, Rule] = {
+    "number": number, "number_words": number_words, "choice": choice, "capital": capital, "letters": letters,
+    "circled_numbers": circled_numbers, "date": date, "time_of_day": time_of_day, "base": base, "ratio": ratio,
+    "text": text,
+    "formula": formula, "blanks": blanks, "roles": roles, "program_output": program_output,
+}  # fmt: skip
+
+
+def read_with(text: str, profile, skip: tuple[str, ...] = ()) -> Reading | None:
+    """What the first of the profile's rules that reads the cleaned answer makes of it."""
+    for name in profile.rules:
+        if name not in skip and (reading := RULES[name](text, profile)) is not None:
+            return reading
+    return None

@@ -1,0 +1,209 @@
+"""Rules for answers that are letters or words: choices, dates, times, numerals with a base, ratios, names, roles,
+output.
+
+Each rule takes a cleaned answer and its profile and returns a reading, or None to pass the answer on.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from math import gcd
+
+from agpo_core.tasks.grading import values, words
+from agpo_core.tasks.grading.latex import Unreadable
+from agpo_core.tasks.grading.reading import Reading, plain
+from agpo_core.tasks.grading.rules_numbers import tree_of
+
+_LETTER = re.compile(r"(?:option|choice|选项?)? ?[(\[]? ?(?P<letter>[A-Z]) ?[)\]]?[.):]?", re.I)
+_LETTER_AND_TEXT = re.compile(r"(?:\((?P<a>[A-H])\)|(?P<b>[A-H])[.):]) ?(?P<rest>\S.*)", re.S)
+
+
+def choice(text: str, profile) -> Reading | None:
+    """One letter of a choice, however it is dressed; of several letters none is guessed.
+
+    Case: MATH-500 `\\text{(C)}`; GaokaoMath-QA `选D`, and `ABCD` is not D.
+    """
+    text = plain(text)
+    match = _LETTER.fullmatch(text)
+    if match:
+        return Reading(match["letter"].upper())
+    match = _LETTER_AND_TEXT.fullmatch(text)
+    if match and not re.search(r"(?<![A-Za-z])(?:\([B-H]\)|[B-H](?:[.):,]|$| (?:and|or)\b))", match["rest"]):
+        return Reading(match["a"] or match["b"])
+    return None
+
+
+def capital(text: str, profile) -> Reading | None:
+    """One capital letter among formulas: a choice or a name, the same key either way. Case: MATH `\\text{C}`, Cloze
+    `$A$`.
+    """
+    match = re.fullmatch(r"\(([A-Z])\)\.?|([A-Z])[.)]?", plain(text))
+    if match:
+        return Reading(match[1] or match[2])
+    match = re.fullmatch(r"\(([A-H])\) ?(?:[\\$=:.-]|[A-Za-z]{2}|\d).*", plain(text), re.S)
+    if match and re.match(r"\\text ?\{ ?\([A-H]\)|\([A-H]\) ", text):
+        return Reading(match[1])
+    return None
+
+
+def letters(text: str, profile) -> Reading | None:
+    """The set of letters of a question with several right options. Case: GaokaoMath-QA `AD` is `A、D` and `DA`, not
+    `A`.
+    """
+    text = re.sub(r"\band\b|和|与|及|\\quad", " ", plain(text))
+    text = re.sub(r"^(?:options?|choices?|选项?) ?", "", text, flags=re.I)
+    if not re.fullmatch(r"(?:[(\[]? ?[A-H] ?[)\]]?[,.; &]*)+", text):
+        return None
+    found = re.findall("[A-H]", text)
+    return Reading("".join(sorted(found))) if len(set(found)) == len(found) else None
+
+
+def circled_numbers(text: str, profile) -> Reading | None:
+    """The set of the numbered statements that hold. Case: Cloze `\\textcircled{1}\\textcircled{3}\\textcircled{4}` is
+    `①③④`.
+    """
+    text = re.sub(r"(?:和|与|及|\band\b)", ",", plain(text))
+    if not re.fullmatch(r"(?:\\textcircled ?\{? ?\d{1,2} ?\}?[,;$ ]*)+", text):
+        if not re.fullmatch(r"(?:\( ?\d{1,2} ?\)[,;$ ]*){2,}", text):
+            return None
+    found = sorted({int(n) for n in re.findall(r"\d+", text)})
+    return Reading("circled:" + ",".join(map(str, found)))
+
+
+# -- dates, times, bases, ratios, words
+
+
+def date(text: str, profile) -> Reading | None:
+    """Case: MATH `\\text{June 20}` is `\\text{June }20` and not `June 2`."""
+    found = words.date(plain(text))
+    return found and Reading(f"date:{found}")
+
+
+def time_of_day(text: str, profile) -> Reading | None:
+    """Case: MATH `\\text{4:30 p.m.}` is `4:30 p.m.`, and `4:30` (an answer its official grader rejects), not `4:30
+    a.m.`.
+    """
+    found = words.time_of_day(plain(text))
+    return found and Reading(f"clock:{found[0]}", half=found[1])
+
+
+_BASE = re.compile(
+    r"\(? ?(?P<digits>[0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?) ?\)? ?"
+    r"(?:_ ?\{? ?\(?(?P<base>\d{1,2}|[a-z]+)\)? ?\}?|,? ?\(?(?:in )?base[- ](?P<base2>\d{1,2}|[a-z]+)\)?)"
+)
+_BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+               "eleven": 11, "twelve": 12, "sixteen": 16}  # fmt: skip
+
+
+def base(text: str, profile) -> Reading | None:
+    """A numeral with its base, which is a part of the answer. Case: MATH-500 `52_8` is `52_{8}`, not `52_9` and not
+    `52`.
+    """
+    match = _BASE.fullmatch(plain(text))
+    if not match or not match["digits"][0].isdigit() and len(match["digits"]) == 1:
+        return None
+    name = match["base"] or match["base2"]
+    radix = _BASE_NAMES.get(name) if name.isalpha() else int(name)
+    digits = match["digits"].upper()
+    if radix is None or not 2 <= radix <= 16 or any(int(c, 16) >= radix for c in digits if c != "."):
+        return None
+    whole, _, decimals = digits.partition(".")
+    decimals = decimals.rstrip("0")
+    return Reading(f"base{radix}:{whole.lstrip('0') or '0'}{'.' + decimals if decimals else ''}")
+
+
+def ratio(text: str, profile) -> Reading | None:
+    """Numbers parted by colons, up to a common factor. Case: MATH `3:1` is `6:2`; ORZ `4:1` is not `1:4` and not
+    `4`.
+    """
+    text = plain(text)
+    parts = re.split(r" ?: ?|\\colon", text) if ":" in text else re.split(r" to ", text)
+    if not 2 <= len(parts) <= 5 or not all(parts):
+        return None
+    try:
+        terms = [values.evaluate(tree_of(part, profile)) for part in parts]
+    except Unreadable:
+        return None
+    if not all(isinstance(term, Fraction) for term in terms):
+        if any(term == 0 for term in terms):
+            return None
+        scaled = [values.number_key(values.divide(term, terms[-1])) for term in terms]
+        return Reading("ratio:" + ":".join(scaled))
+    common = 1
+    for term in terms:
+        common = common * term.denominator // gcd(common, term.denominator)
+    whole = [int(term * common) for term in terms]
+    divisor = gcd(*whole)
+    if not divisor:
+        return None
+    return Reading("ratio:" + ":".join(values.rational_key(Fraction(n // divisor)) for n in whole))
+
+
+_SYNONYMS = {
+    "none": "no solution", "no solutions": "no solution", "no real solutions": "no real solution",
+    "does not exist": "dne", "undefined": "undefined", "infinite": "infinitely many", "true": "true",
+}  # fmt: skip
+
+
+def text(text: str, profile) -> Reading | None:
+    """Words, in any text command and either case. Case: MATH-500 `\\text{Evelyn}` is `Evelyn` and
+    `\\textbf{Evelyn}`.
+    """
+    found = words.words(plain(text))
+    if found in ("infinity", "inf"):
+        return Reading("inf")
+    if found is None:
+        wrapped = re.fullmatch(r"\\text ?\{ ?([A-Za-z]{2,}) ?\}", text)
+        found = wrapped and wrapped[1].lower()
+    return found and Reading(f"text:{_SYNONYMS.get(found, found)}")
+
+
+# -- knights and knaves, program output
+
+MAX_STATEMENTS = 5000  # characters
+_ROLE = re.compile(r"\b(?P<name>[A-Za-z]{1,40}) {1,4}is {1,4}an? {1,4}(?P<role>knight|knave)\b", re.I)
+
+
+def roles(text: str, profile) -> Reading | None:
+    """Everyone's role, in any order; a block that contradicts or repeats itself, hedges or denies is not read.
+
+    Case: K&K `(1) Zoey is a knave, (2) Oliver is a knight`; with `(3) Zoey is a knight` after it, it is nobody's
+    answer.
+    """
+    if len(text) > MAX_STATEMENTS:
+        return None
+    text = re.sub(r"[*_`]", "", text)
+    found = [(m["name"].lower(), m["role"].lower()) for m in _ROLE.finditer(text)]
+    names = [name for name, _ in found]
+    mentions = len(re.findall(r"\bknights?\b|\bknaves?\b", text, re.I))
+    if not found or len(set(names)) != len(names) or mentions != len(found):
+        return None
+    if re.search(r"\b(?:not|if|either|or|maybe|n't|cannot|unless|both)\b", text, re.I) or len(found) > 60:
+        return None
+    return Reading("roles:" + ",".join(f"{name}={role}" for name, role in sorted(found)))
+
+
+MAX_OUTPUT = 1_000_000
+_OUTPUT_NUMBER = re.compile(r"[-+]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][-+]?\d{1,3})?")
+
+
+def program_output(text: str, profile) -> Reading | None:
+    """Standard output as its words, in lower case. Numbers are compared to 1e-5, outside the key: see `same_output`."""
+    if len(text) > MAX_OUTPUT:
+        return None
+    return Reading("\n".join(text.lower().split()))
+
+
+def same_output(gold: str, output: str) -> bool:
+    """DeepMind's OutputsMatch: as many words, each the same or both numbers within 1e-5. Case: `3.162277660`."""
+    expected, found = gold.split("\n"), output.split("\n")
+    return len(expected) == len(found) and all(map(_same_word, expected, found))
+
+
+def _same_word(a: str, b: str) -> bool:
+    if a == b:
+        return True
+    if not (_OUTPUT_NUMBER.fullmatch(a) and _OUTPUT_NUMBER.fullmatch(b)):
+        return False
+    return abs(Fraction(a) - Fraction(b)) <= Fraction(1, 10**5)

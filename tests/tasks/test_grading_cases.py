@@ -1,0 +1,221 @@
+"""The grader on our own cases, and the laws that hold for every pair: symmetry, one vote for equal answers."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agpo_core.tasks.grading import PROFILES, canonical, equivalent, extract, get_profile, grade, read
+from agpo_core.tasks.grading.cases import load_cases
+
+# Our own cases, in the form of `python -m agpo_core.tasks grade`.
+CASES = load_cases(Path(__file__).with_name("grading_cases.jsonl"))
+GOLDS = sorted({(case.benchmark, case.gold) for case in CASES})
+
+
+@pytest.mark.parametrize(("benchmark", "gold"), GOLDS)
+def test_what_should_match_does_and_what_should_not_does_not(benchmark, gold):
+    cases = [case for case in CASES if (case.benchmark, case.gold) == (benchmark, gold)]
+    assert [case for case in cases if equivalent(gold, case.candidate, benchmark) != case.should_match] == []
+    assert equivalent(gold, gold, benchmark)
+
+
+def test_the_table_is_large_and_holds_more_near_misses_than_matches():
+    matches = sum(case.should_match for case in CASES)
+    assert len(set(CASES)) == len(CASES) >= 1200
+    assert len({case.kind for case in CASES}) >= 40
+    assert matches < len(CASES) - matches
+
+
+def test_equal_answers_vote_together():
+    for case in CASES:
+        if case.should_match and case.benchmark != "codecontests":
+            assert canonical(case.gold, case.benchmark) == canonical(case.candidate, case.benchmark) is not None, case
+
+
+# Kinds in which answers of one key can still be a right and a wrong one: by the marks that a key cannot hold.
+MARKED = {"units", "currency", "equation", "time", "fraction"}
+
+
+def test_answers_that_vote_together_are_equal_but_for_their_marks():
+    apart = []
+    for case in CASES:
+        keys = canonical(case.gold, case.benchmark), canonical(case.candidate, case.benchmark)
+        if not case.should_match and keys[0] == keys[1] is not None and case.benchmark != "codecontests":
+            apart.append(case)
+    assert {case.kind for case in apart} == MARKED
+    assert any(case.candidate == "4:30 am" for case in apart)
+    assert len(apart) < 0.02 * len(CASES)
+
+
+def test_equivalence_is_symmetric_where_the_gold_asks_for_no_form():
+    for case in CASES:
+        profile = get_profile(case.benchmark)
+        if not profile.keeps_form and not profile.equations_stay:
+            assert equivalent(case.candidate, case.gold, profile) == case.should_match, case
+
+
+def test_equivalence_is_transitive_over_all_right_answers_without_marks():
+    for benchmark, gold in GOLDS:
+        if benchmark in ("cmath", "gaokao_cloze", "codecontests"):  # a gold's form; a tolerance
+            continue
+        right = [c.candidate for c in CASES if (c.benchmark, c.gold) == (benchmark, gold) and c.should_match]
+        readings = {read(answer, benchmark) for answer in right}
+        if all(len({getattr(r, mark) for r in readings} - {None}) < 2 for mark in ("unit", "label", "half")):
+            assert all(equivalent(a, b, benchmark) for a in right for b in right)
+
+
+@pytest.mark.parametrize(
+    ("key", "answer"),
+    [("1450000", "1,450,000"), ("-12.5", "-12.50"), ("0", "-0.0"), ("250/3", r"\frac{250}{3}"), ("0.125", r"\frac18")],
+)
+def test_a_rational_answer_votes_as_a_plain_decimal_or_fraction(key, answer):
+    assert canonical(answer, "math500") == canonical(answer, "gsm8k") == key
+
+
+def test_one_string_means_different_things_in_different_benchmarks():
+    assert equivalent("28", r"28\%", "math") and not equivalent("0.28", r"28\%", "math")
+    assert equivalent("0.12", "12%", "cmath") and not equivalent("12", "12%", "cmath")
+    assert equivalent("1,-2", "-2,1", "math500") and not equivalent("1;-2", "-2;1", "gaokao_cloze")
+    assert equivalent("D", "d", "sat") and not equivalent("D", "d", "math500")
+    assert equivalent("18", "18 eggs", "gsm8k")
+
+
+def test_an_unreduced_gold_of_two_digits_asks_for_its_form():
+    assert equivalent("30/42", "30/42", "cmath") and not equivalent("30/42", "5/7", "cmath")
+    assert equivalent("5/7", "30/42", "cmath")  # the other way round nothing was asked for
+    assert equivalent("2/6", "1/3", "cmath")
+    assert equivalent("30/42", "5/7", "math500")
+
+
+# -- extraction
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "response", "answer"),
+    [
+        ("math", r"So $x = \boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
+        ("math", r"First \boxed{3}, but then \boxed{5}.", "5"),
+        ("math", r"so $x=\boxed{1}$ or $x=\boxed{-2}$.", "1, -2"),
+        ("math", r"\boxed{1} = \boxed{1}", "1"),
+        ("math", r"\boxed{\begin{pmatrix}1\\2\end{pmatrix}}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
+        ("math", r"\boxed{x \in \{1,2\}}", r"x \in \{1,2\}"),
+        ("math", r"It is \fbox{7}.", "7"),
+        ("math", r"\boxed 8", "8"),
+        ("math", r"Cut off: \boxed{\frac{1}{", None),
+        ("math", "Final Answer: The final answer is $12$. I hope it is correct.", "12"),
+        ("math", "The final answer is $(3, 4]$.", "(3, 4]"),
+        ("math", "The answer is 72, in total, so that is all.", "72"),
+        ("math", "The answer is 4:30 p.m.", "4:30 p.m."),
+        ("math", "The answer is $1$ and $-2$.", "$1$ and $-2$"),
+        ("math", "I do not know.", None),
+        ("math", "", None),
+        ("gsm8k", "2 and 3 make 5\n#### 5", "5"),
+        ("gsm8k", "The answer is 1,450.\nIt took 3 days.", "1,450"),
+        ("gsm8k", r"\boxed{18} dollars in 3 days", "18"),
+        ("gsm8k", "She has 7 left", "7"),
+        ("cmath", "答案是12%。", "12%"),
+        ("cmath", "所以还剩1/3米。", "1/3"),
+        ("cmath", "答案：六个", "六个"),
+        ("gaokao_cloze", "答案是$5$;$10$。", "$5$;$10$"),
+        ("gaokao_qa", "综上，故选：AD。", "AD"),
+        ("gaokao_qa", "因此答案是 C", "C"),
+        ("gaokao_qa", "答案是肯定的。所以答案是 C。", "C"),
+        ("sat", "Therefore, the final answer is (B).", "B"),
+        ("sat", "The correct answer is D) 12.", "D"),
+        ("sat", "A is wrong because 3 > 2.\nB", "B"),
+        ("mmlu_stem", r"The answer is \boxed{\text{(C)}}", r"\text{(C)}"),
+        ("mmlu_stem", "Nothing here", None),
+        ("mmlu_stem", "Answer: B", "B"),
+        ("mmlu_stem", "The answer is a function of x.", None),
+        ("mmlu_stem", "the answer is (c).", "C"),
+        (
+            "knights_and_knaves",
+            "<think>Zoey is a knight</think><answer>(1) Zoey is a knave</answer>",
+            "(1) Zoey is a knave",
+        ),
+        ("knights_and_knaves", "Suppose... CONCLUSION:\n(1) Al is a knight", "(1) Al is a knight"),
+        ("codecontests", "1 2\n", "1 2\n"),
+    ],
+)
+def test_the_answer_of_a_response_is_found(benchmark, response, answer):
+    assert extract(response, benchmark) == answer
+
+
+def test_a_graded_completion_has_its_reward_and_its_vote():
+    assert grade(r"so \boxed{\frac{2}{4}}", "0.5", "math") == grade("The answer is 1/2.", "0.5", "math")
+    assert grade("The answer is 1/2.", "0.5", "math").reward == 1.0
+    assert grade("The answer is 1/3.", "0.5", "math").answer == "1/3"
+    assert grade("No.", "B", "sat") == grade("", "B", "sat")
+    assert grade("No.", "B", "sat").answer is None
+
+
+def test_a_gold_that_says_nothing_is_refused():
+    with pytest.raises(ValueError, match="gold 'many' is no answer under the rules of gsm8k: mend"):
+        grade("3", "many", "gsm8k")
+
+
+def test_profiles_go_by_the_benchmarks_own_names():
+    names = {"MATH-500": "math500", "HMMT Feb 2024": "hmmt24", "HMMT Feb 2025": "hmmt25", "CMIMC 2024": "cmimc",
+             "OCWCourses": "ocw", "GaokaoMath-Cloze": "gaokao_cloze", "GaokaoMath-QA": "gaokao_qa", "AIME-24": "aime24",
+             "AIME-25": "aime25", "AMC-23": "amc23", "ORZ-57k": "orz", "CodeContests": "codecontests",
+             "SAT-Math": "sat_math",
+             "Knights and Knaves": "knights_and_knaves", "MMLU-STEM": "mmlu_stem", "DAPO-Math-17k": "dapo",
+             "SAT": "sat",
+             "K&K": "knights_and_knaves", "AGIEval SAT-Math": "sat_math", "AIME 2024": "aime24"}  # fmt: skip
+    assert {name: get_profile(name).name for name in names} == names
+    assert all(get_profile(name) is profile for name, profile in PROFILES.items())
+    with pytest.raises(ValueError, match="no benchmark is called 'chess'; use one of gsm8k, cmath"):
+        get_profile("chess")
+
+
+def test_an_answer_that_is_no_text_is_refused():
+    with pytest.raises(TypeError, match="answer: expected text, got int; write numbers as text"):
+        canonical(5, "math")
+
+
+# -- laws on random formulas
+
+
+def _formula(rng: random.Random, depth: int) -> str:
+    if depth == 0:
+        return rng.choice(["1", "2", "3", "7", "x", "y", r"\pi", "0.5", r"\sqrt{2}"])
+    a, b = _formula(rng, depth - 1), _formula(rng, depth - 1)
+    return rng.choice(
+        [
+            f"({a}+{b})",
+            f"({a}-{b})",
+            rf"{{{a}}} \cdot {{{b}}}",
+            rf"\frac{{{a}}}{{{b}}}",
+            f"({a})^2",
+            rf"\sqrt{{({a})^2+1}}",
+        ]
+    )
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(st.integers(0, 10**6))
+def test_rewriting_a_formula_changes_neither_its_verdict_nor_its_vote(seed):
+    formula = _formula(random.Random(seed), 3)
+    key = canonical(formula, "math")
+    for rewritten in (
+        f"{formula}+0",
+        f"1 \\cdot ({formula})",
+        f"-(-({formula}))",
+        f"\\frac{{3({formula})}}{{3}}",
+        f"({formula}) + x - x",
+    ):
+        assert canonical(rewritten, "math") == key or key.startswith("raw:")  # raw: divides by zero
+    for other in (f"{formula}+1", f"({formula})+\\frac{{1}}{{1000}}", f"({formula}) + x^2"):
+        assert not equivalent(formula, other, "math")
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(st.text(max_size=60), st.sampled_from(sorted(PROFILES)))
+def test_no_text_makes_the_grader_raise(text, name):
+    key = canonical(text, name)
+    assert equivalent(text, text, name) == (key is not None)
+    answer = extract(text, name)
+    assert answer is None or isinstance(answer, str)

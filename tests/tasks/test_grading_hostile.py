@@ -1,0 +1,191 @@
+"""Answers that try to hang the grader, to fill its memory, or to be run."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from agpo_core.tasks.grading import PROFILES, canonical, equivalent, extract, workers
+from agpo_core.tasks.grading.workers import SymbolicReader, needs_symbols
+
+HUGE = [
+    "9**9**9", "9^{9^{9^9}}", "2^{2^{2^{2^{2^2}}}}", "(9^{9^9})!", "((9!)!)!", "999999!", "10^{10^{10}}", "9" * 3999,
+    "9" * 10**6,
+    "1e999999999", "1e-999999999", "0." + "0" * 3900 + "1", "*".join(["5000!"] * 60), r"\binom{10^9}{5\cdot10^8}",
+    "e^{e^{e^{e^{e^e}}}}", r"\sin(10^{10^{10}})", r"\lfloor 10^{100} \pi \rfloor", "(x+1)^{99999999999}",
+    "x^{x^{x^{x^x}}}",
+    "亿" * 3000, "一" + "万亿" * 25,
+]  # fmt: skip
+DEEP = [
+    "(" * 2000 + "1" + ")" * 2000, "{" * 3000, r"\sqrt{" * 500 + "2" + "}" * 500, r"\frac{1}{" * 500 + "2" + "}" * 500,
+    "-" * 3000 + "1", "|" * 3000, "x_{" * 900, "x^{" * 900 + "}" * 900, r"\text{" * 900, "[" * 2000, r"\{" * 900,
+]  # fmt: skip
+LONG = [
+    "+".join(["1"] * 1900), ",".join(["1"] * 1900), "=".join("x" * 1900), "x<" * 1900, "a:" * 1900, r"\pm 1" * 600,
+    "1" + r"\pm1" * 60,
+    r"\cup".join(["(0,1)"] * 400), r"\begin{pmatrix}" + "1&" * 900 + r"\end{pmatrix}",  "5 " + "a " * 1900,
+    "(1,2)," * 600, r"0.\overline{" + "1" * 3900 + "}", "June " * 700,
+]  # fmt: skip
+MEGABYTES = [
+    "x" * 10**6, r"\boxed{" * 10**5, "$" * 10**6, "#### " * 10**5, "the answer is " * 10**5, "A" * 10**6,
+    " " * 10**6, "\n" * 10**6,
+    "\\" * 10**6, "(A)" * 10**5, "答案是" * 10**5, "1,2;" * 10**5, "the answer is" + " " * 10**6 + "(", "\x00" * 10**6,
+]  # fmt: skip
+SLOW = 10.0  # seconds: a hang, on the busiest machine; each takes less than half a second on an idle one
+
+
+@pytest.mark.parametrize("answer", [*HUGE, *DEEP, *LONG], ids=lambda answer: answer[:20])
+def test_no_answer_hangs_the_grader(answer):
+    for name in ("math", "gsm8k", "cmath", "gaokao_cloze", "gaokao_qa", "knights_and_knaves"):
+        start = time.perf_counter()
+        assert not equivalent("5", answer, name)
+        assert time.perf_counter() - start < SLOW
+
+
+@pytest.mark.parametrize("text", MEGABYTES, ids=lambda text: repr(text[:12]))
+def test_a_megabyte_is_searched_in_linear_time_and_is_no_answer(text):
+    for name in PROFILES:
+        start = time.perf_counter()
+        answer = extract(text, name)
+        assert answer is None or len(answer) <= len(text)
+        if name != "codecontests":
+            assert canonical(text, name) is None
+        assert time.perf_counter() - start < SLOW
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "__import__('os').system('touch {0}')", r"\write18{{touch {0}}}", "exec(\"open('{0}','w')\")", r"\input{{{0}}}",
+        "open('{0}','w')", "5; import os; os.system('touch {0}')", "lambda: open('{0}','w')",
+        r"\immediate\write18{{touch {0}}}",
+    ],
+)  # fmt: skip
+def test_no_answer_is_executed(attack, tmp_path):
+    witness = tmp_path / "pwned"
+    text = attack.format(witness)
+    for name in PROFILES:
+        canonical(text, name)
+        extract(rf"The answer is \boxed{{{text}}}", name)
+        assert not equivalent("5", text, name) or name == "codecontests"
+    assert not needs_symbols(text)
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize(
+    "nothing", ["", " ", "NaN", "nan", "undefined", "1/0", "0/0", "0^0", r"\frac{1}{0}", "?", "\u200b", "--", "None"]
+)
+def test_what_is_no_number_equals_no_number(nothing):
+    for name in ("math", "gsm8k", "cmath", "aime24", "ocw"):
+        assert not equivalent("0", nothing, name) and not equivalent("5", nothing, name)
+
+
+@pytest.mark.parametrize(
+    "five", ["５", "٥", "५", "\u200f5\u200f", "\u202e5", "5\u200b", "\ufeff5", "５．０", "$５$", "5\u00a0"]
+)
+def test_unicode_forms_of_a_digit_are_that_digit(five):
+    assert equivalent("5", five, "math") and equivalent("5", five, "gsm8k") and equivalent("5", five, "cmath")
+
+
+# -- the worker process
+
+
+@pytest.fixture
+def reader():
+    reader = SymbolicReader(deadline=0.6)
+    yield reader
+    reader.close()
+
+
+HANGS = r"\sum_{k=1}^{10^9} \frac{1}{k^2+k^k}"
+
+
+def test_sums_and_integrals_are_read_in_a_worker_process():
+    for gold, candidate in [("55", r"\sum_{k=1}^{10} k"), ("1/3", r"\int_0^1 x^2 dx"), ("120", r"\prod_{k=1}^{5} k"),
+                            (r"\frac{n(n+1)}{2}", r"\sum_{k=1}^{n} k"), ("2",
+                            r"\sum_{k=0}^{\infty} \frac{1}{2^k}")]:  # fmt: skip
+        assert equivalent(gold, candidate, "math")
+    assert not equivalent("54", r"\sum_{k=1}^{10} k", "math")
+    assert not equivalent("55", r"\sum_{k=1}^{10} k, 3", "math")
+
+
+def test_a_worker_is_killed_at_the_deadline_and_replaced(reader):
+    assert reader.read("1+1") == ("num", 2)
+    first = reader.process.pid
+    start = time.perf_counter()
+    assert reader.read(HANGS) is None
+    assert time.perf_counter() - start < 5
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+    assert reader.read("1+2") == ("num", 3)
+    assert reader.process.pid != first
+
+
+def test_a_worker_that_died_is_replaced(reader):
+    reader.read("1+1")
+    reader.process.kill()
+    reader.process.wait()
+    assert reader.read("1+2") == ("num", 3)
+
+
+def test_a_worker_works_from_threads(reader):
+    found = []
+    threads = [threading.Thread(target=lambda i=i: found.append(reader.read(f"{i}+1"))) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(node[1] for node in found) == list(range(1, 9))
+
+
+@pytest.mark.slow
+def test_a_worker_leaves_with_the_process_that_started_it():
+    code = (
+        "from agpo_core.tasks.grading.workers import READER; import os; READER.read('1+1');"
+        "print(READER.process.pid, flush=True); os._exit(1)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    pid = int(done.stdout)
+    for _ in range(50):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker outlived its owner by five seconds")
+
+
+def test_a_forked_process_starts_a_worker_of_its_own(reader):
+    reader.read("1+1")
+    pid = reader.process.pid
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        node = reader.read("2+2")
+        os.write(write_end, b"y" if node == ("num", 4) and reader.process.pid != pid else b"n")
+        reader.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read_end, 1) == b"y"
+    os.close(read_end), os.close(write_end)
+    assert reader.read("2+3") == ("num", 5) and reader.process.pid == pid
+
+
+def test_a_reader_that_cannot_start_says_so_and_reads_nothing(monkeypatch):
+    monkeypatch.setattr(workers, "_SCRIPT", "/nonexistent.py")
+    reader = SymbolicReader()
+    with pytest.warns(RuntimeWarning, match="the symbolic reader did not start"):
+        assert reader.read("1+1") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1+1", r"\frac12", r"\sum \text{os.system}", r"\sum_{k=1}^{10} k, 3", r"\int __import__", r"\sum_{i} import",
+    r"\sum" + "x" * 400,
+     r"\sum \input{a}", r"\sum_{k", r"\sum 五"],
+)  # fmt: skip
+def test_only_formulas_that_need_it_are_put_to_the_worker(text):
+    assert not needs_symbols(text)
