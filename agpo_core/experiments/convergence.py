@@ -33,6 +33,7 @@ from numpy.polynomial import Polynomial
 from numpy.polynomial.polynomial import polyval
 
 from agpo_core.advantages import group_advantages
+from agpo_core.checks import check_choice
 from agpo_core.controllers import AdaptiveClip, AdaptiveTemperature, ClipSignals, FixedClip
 from agpo_core.experiments.comparison import t_interval
 from agpo_core.probe import prompt_statistics
@@ -77,7 +78,7 @@ class Arm:
 
     title: str
     controller: AdaptiveClip | FixedClip
-    schedule: str = "theorem"  # theorem: η_0 / sqrt(T) throughout; cosine: from a peak that T does not change, to 0
+    schedule: str = "theorem"  # η_0 / sqrt(T) throughout; "high" or "low": cosine, from a peak whatever T, to 0
     one_step: bool = False  # one gradient step an update, not `inner_steps`
 
 
@@ -85,8 +86,9 @@ ARMS = {
     "one_step": Arm("one inner step", FixedClip(), one_step=True),
     "fixed": Arm("fixed radius", FixedClip()),
     "adaptive": Arm("adaptive radius", AdaptiveClip()),
-    "fixed_cosine": Arm("fixed radius, cosine", FixedClip(), "cosine"),
-    "adaptive_cosine": Arm("adaptive radius, cosine", AdaptiveClip(), "cosine"),
+    "fixed_cosine": Arm("fixed radius, cosine", FixedClip(), "high"),
+    "adaptive_cosine": Arm("adaptive radius, cosine", AdaptiveClip(), "high"),
+    "fixed_cosine_low": Arm("fixed radius, low cosine", FixedClip(), "low"),
 }
 
 
@@ -315,7 +317,14 @@ def inner_gradient(policy_R_P_K, old_R_P_K, counts_R_P_K, epsilon, problem: Prob
 
 
 def simulate(
-    problem: Problem, arms: list[str], horizon: int, seeds: list[int], eta_0: float, eta_peak: float, inner_steps: int
+    problem: Problem,
+    arms: list[str],
+    horizon: int,
+    seeds: list[int],
+    eta_0: float,
+    eta_high: float,
+    eta_low: float,
+    inner_steps: int,
 ) -> pd.DataFrame:
     """Train every arm with every seed for T updates.
 
@@ -326,7 +335,7 @@ def simulate(
         horizon: T, updates.
         seeds: the random numbers are keyed by (seed, T).
         eta_0: η_0 of the schedule η_0 / sqrt(T).
-        eta_peak: first step size of the cosine schedule.
+        eta_high, eta_low: first step sizes of the cosine schedules.
         inner_steps: gradient steps on each rollout batch.
 
     Returns:
@@ -334,34 +343,37 @@ def simulate(
         F(θ_{T+1}) - F(θ_1); clipped, the share of rollouts and inner steps whose gradient the clip stops; epsilon, the
         mean radius; certainty, the largest probability in the least certain state at the end.
     """
-    G, table, rows = problem.group_size, groups(problem.group_size), [(arm, s) for arm in arms for s in seeds]
-    controllers = [ARMS[arm].controller for arm, _ in rows]
+    for arm in arms:
+        check_choice("arms", arm, tuple(ARMS))
+    if min(horizon, inner_steps) < 1:
+        raise ValueError(
+            f"horizon={horizon}, inner_steps={inner_steps}: a run makes one update or more, of one step or more."
+        )
+    rows = [(ARMS[arm], seed) for arm in arms for seed in seeds]
+    controllers = [arm.controller for arm, _ in rows]
     adaptive = [r for r, controller in enumerate(controllers) if isinstance(controller, AdaptiveClip)]
     states = [controller.initial_state() for controller in controllers]
-    epsilon_R = np.array([getattr(controller, "epsilon", 0.0) for controller in controllers])
-    cosine_R = np.array([ARMS[arm].schedule == "cosine" for arm, _ in rows])
-    steps_R = np.array([1 if ARMS[arm].one_step else inner_steps for arm, _ in rows])
+    epsilon_R = np.array([getattr(controller, "epsilon", math.nan) for controller in controllers])
+    first = {"theorem": eta_0 / math.sqrt(horizon), "high": eta_high, "low": eta_low}
+    first_R = np.array([first[arm.schedule] for arm, _ in rows])
+    cosine_R = np.array([arm.schedule != "theorem" for arm, _ in rows])
+    steps_R = np.array([1 if arm.one_step else inner_steps for arm, _ in rows])
     streams = [np.random.default_rng([seed, horizon]) for seed in seeds]
     theta = problem.start(len(rows))
     start_R = objective(theta, problem)
     drift_R, gradients_R, clipped_R, epsilons_R = np.zeros((4, len(rows)))
     for t in range(horizon):
         if t % BLOCK == 0:
-            size = (min(BLOCK, horizon - t), 2, len(problem.state_P), G)  # 2: probe and training
+            size = (min(BLOCK, horizon - t), 2, len(problem.state_P), problem.group_size)  # 2: probe and training
             uniforms = np.tile(np.stack([stream.random(size) for stream in streams], 1), (1, len(arms), 1, 1, 1))
-        eta_R = np.where(cosine_R, eta_peak * (1 + math.cos(math.pi * t / horizon)) / 2, eta_0 / math.sqrt(horizon))
+        eta_R = first_R * np.where(cosine_R, (1 + math.cos(math.pi * t / horizon)) / 2, 1.0)
         old = policy(theta, problem)
         last_R = (_gradient(old, problem) ** 2).sum((-1, -2))
-        below = (uniforms[t % BLOCK][..., None] < old.cumsum(-1)[:, None, :, None, :-1]).sum(-2)
-        counts = np.diff(below, axis=-1, prepend=0, append=G)
-        probe, counts = counts[:, 0], counts[:, 1]
-        right_R_P = (probe * problem.right_P_K).sum(-1).astype(int)
-        signals = (
-            table.sigma[right_R_P].mean(-1), table.skewness[right_R_P].mean(-1),
-            table.surprise[probe].sum(-1).mean(-1), -(old * np.log(old)).sum(-1).mean(-1), drift_R,
-        )  # fmt: skip
+        probe, counts = _sample(old, uniforms[t % BLOCK])
+        entropy_R = -(old * np.log(old)).sum(-1).mean(-1)
+        signals_R = np.column_stack((_probe_signals(probe, problem), entropy_R, drift_R)).tolist()
         for r in adaptive:
-            epsilon_R[r], states[r] = controllers[r].update(states[r], ClipSignals(*(float(s[r]) for s in signals)))
+            epsilon_R[r], states[r] = controllers[r].update(states[r], ClipSignals(*signals_R[r]))
         new = old
         for k in range(inner_steps):
             step, stopped = inner_gradient(new, old, counts, epsilon_R[:, None, None], problem)
@@ -369,26 +381,29 @@ def simulate(
             theta = theta + (eta_R * taken_R)[:, None, None] * step
             clipped_R += taken_R * (counts * stopped).sum((-1, -2))
             new = policy(theta, problem)
-        drift_R = (counts * np.log(old / new)).sum((-1, -2)) / counts[0].sum()
+        drift_R = (counts * np.log(old / new)).sum((-1, -2)) / counts[0].sum()  # Eq. 6
         gradients_R += last_R
         epsilons_R += epsilon_R
-    rollouts = horizon * len(problem.state_P) * G
+    rollouts = horizon * len(problem.state_P) * problem.group_size
     return pd.DataFrame({
-        "arm": [arm for arm, _ in rows], "horizon": horizon, "seed": [seed for _, seed in rows],
+        "arm": [arm for arm in arms for _ in seeds], "horizon": horizon, "seed": list(seeds) * len(arms),
         "gradient": gradients_R / horizon, "gradient_last": last_R, "gain": objective(theta, problem) - start_R,
         "clipped": clipped_R / (rollouts * steps_R), "epsilon": epsilons_R / horizon,
         "certainty": _softmax(theta).max(-1).min(-1),
     })  # fmt: skip
 
 
-def runs(horizons: list[int], seeds: list[int], eta_0: float, eta_peak: float, inner_steps: int) -> pd.DataFrame:
+def runs(
+    horizons: list[int], seeds: list[int], eta_0: float, eta_high: float, eta_low: float, inner_steps: int
+) -> pd.DataFrame:
     """Every arm on every problem at every horizon: the rows of `simulate`, with a column `problem`."""
     parts = [
-        simulate(problem, list(ARMS), horizon, seeds, eta_0, eta_peak, inner_steps).assign(problem=name)
-        for name, problem in PROBLEMS.items()
+        simulate(problem, list(ARMS), horizon, seeds, eta_0, eta_high, eta_low, inner_steps)
+        for problem in PROBLEMS.values()
         for horizon in horizons
     ]
-    return pd.concat(parts, ignore_index=True)
+    names = [name for name in PROBLEMS for _ in horizons]
+    return pd.concat(parts, keys=names, names=["problem", None]).reset_index("problem").reset_index(drop=True)
 
 
 def over_seeds(runs: pd.DataFrame, value) -> pd.DataFrame:
@@ -411,13 +426,14 @@ def scaled(runs: pd.DataFrame) -> pd.Series:
     return np.sqrt(runs["horizon"]) * runs["gradient"]
 
 
-def exponents(runs: pd.DataFrame, shortest: int = 0) -> pd.DataFrame:
+def exponents(runs: pd.DataFrame, shortest: int = 0, column: str = "gradient") -> pd.DataFrame:
     """The exponent b of the fit: mean squared gradient = C T^b, by least squares in logarithms.
 
     One fit a seed, and the t-interval over seeds.
 
     Args:
         shortest: horizons below it are left out.
+        column: what is fitted, > 0; the mean squared gradient by default.
 
     Returns:
         A row a problem and arm: exponent, half.
@@ -427,7 +443,7 @@ def exponents(runs: pd.DataFrame, shortest: int = 0) -> pd.DataFrame:
         raise ValueError(f"shortest={shortest} leaves fewer than two horizons; an exponent needs two.")
     found = {}
     for key, part in kept.groupby(["problem", "arm"], sort=False):
-        fits = [np.polyfit(np.log(run["horizon"]), np.log(run["gradient"]), 1)[0] for _, run in part.groupby("seed")]
+        fits = [np.polyfit(np.log(run["horizon"]), np.log(run[column]), 1)[0] for _, run in part.groupby("seed")]
         found[key] = t_interval(fits)[:2]
     return pd.DataFrame.from_dict(found, orient="index", columns=["exponent", "half"]).set_axis(
         pd.MultiIndex.from_tuples(found, names=["problem", "arm"])
@@ -524,6 +540,22 @@ def _stopped(ratio, A, epsilon):
 def _to_logits(weight_R_P_K, policy_R_P_K, problem):
     """Σ_a weight(a) ∇ log π(a) with respect to the logits of each state."""
     return problem.mean_S_P @ (weight_R_P_K - policy_R_P_K * weight_R_P_K.sum(-1, keepdims=True))
+
+
+def _sample(policy_R_P_K, uniforms_R_2_P_G):
+    """Counts of the probe's and of the training rollouts, by inversion: equal policies sample equal rollouts."""
+    ends = policy_R_P_K.cumsum(-1)[:, None, :, None, :-1]
+    below = (uniforms_R_2_P_G[..., None] < ends).sum(-2)
+    counts = np.diff(below, axis=-1, prepend=0, append=uniforms_R_2_P_G.shape[-1])
+    return counts[:, 0], counts[:, 1]
+
+
+def _probe_signals(counts_R_P_K, problem):
+    """σ̂, |κ̃₃| and E_probe of each run, means over prompts: signals_R_3."""
+    table = groups(problem.group_size)
+    right_R_P = (counts_R_P_K * problem.right_P_K).sum(-1).astype(int)
+    each = table.sigma[right_R_P], table.skewness[right_R_P], table.surprise[counts_R_P_K].sum(-1)
+    return np.stack([signal_R_P.mean(-1) for signal_R_P in each], -1)
 
 
 @functools.cache

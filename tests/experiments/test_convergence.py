@@ -18,7 +18,7 @@ from agpo_core.experiments.convergence import ARMS, PROBLEMS, Problem
 
 G = 4
 SMALL = Problem("two prompts of one state, one of another", (0, 1, 1), (2, 0, 1), group_size=G)
-RUN = {"horizon": 40, "seeds": [0, 1], "eta_0": 20.0, "eta_peak": 2.0, "inner_steps": 4}
+RUN = {"horizon": 40, "seeds": [0, 1], "eta_0": 20.0, "eta_high": 2.0, "eta_low": 0.6, "inner_steps": 4}
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 logits = st.lists(st.floats(-2, 2), min_size=6, max_size=6).map(lambda x: np.array(x).reshape(1, 2, 3))
 
@@ -246,8 +246,15 @@ def test_the_first_update_starts_from_the_start():
     assert one["gradient_last"].tolist() == one["gradient"].tolist()
 
 
+def test_an_unknown_arm_and_an_empty_run_are_refused():
+    with pytest.raises(ValueError, match="arms='agpo'"):
+        convergence.simulate(SMALL, ["agpo"], **RUN)
+    with pytest.raises(ValueError, match="horizon=0"):
+        convergence.simulate(SMALL, ["fixed"], **{**RUN, "horizon": 0})
+
+
 def test_runs_hold_every_arm_problem_horizon_and_seed_once():
-    made = convergence.runs([3, 5], [0, 1], 20.0, 2.0, 2)
+    made = convergence.runs([3, 5], [0, 1], 20.0, 2.0, 0.6, 2)
     keys = made[["problem", "arm", "horizon", "seed"]]
     assert len(keys) == len(PROBLEMS) * len(ARMS) * 2 * 2 == len(keys.drop_duplicates())
 

@@ -1,6 +1,7 @@
 """One function a figure. Each returns the figure and the data that it draws, for asserts."""
 
 from agpo_core.experiments.plots.bias import bias_curves, bias_decay, bias_signs, binary_weights
+from agpo_core.experiments.plots.convergence import convergence_clipping, convergence_constants, convergence_rates
 from agpo_core.experiments.plots.kl import (
     kl_descents,
     kl_equal_beta,
@@ -32,6 +33,9 @@ __all__ = [
     "clip_map",
     "clip_radius",
     "controller_traces",
+    "convergence_clipping",
+    "convergence_constants",
+    "convergence_rates",
     "entropy_terms",
     "free_range",
     "kl_descents",

@@ -16,6 +16,7 @@ STYLES = {  # arm -> colour, line, marker, filled
     "adaptive": (RED, "-", "D", True),
     "fixed_cosine": (BLUE, ":", "o", False),
     "adaptive_cosine": (RED, ":", "D", False),
+    "fixed_cosine_low": (BLUE, "--", "v", False),
 }
 THEOREM = ("fixed", "adaptive")
 
@@ -28,7 +29,7 @@ def convergence_rates(runs: pd.DataFrame, about: str) -> tuple[Figure, pd.DataFr
     Returns:
         The figure; a row a problem, arm and horizon: mean, half, and the line's value, bound.
     """
-    drawn = _of(runs, [*THEOREM, "fixed_cosine", "adaptive_cosine"])
+    drawn = _of(runs, [arm for arm in STYLES if arm != "one_step"])
     data = convergence.over_seeds(drawn, "gradient").reset_index()
     largest = convergence.over_seeds(_of(runs, THEOREM), convergence.scaled)["mean"].groupby("problem").max()
     data["bound"] = data["problem"].map(largest) / data["horizon"] ** 0.5
@@ -132,8 +133,8 @@ def _arms(axes, part):
         color, line, marker, filled = STYLES[arm]
         axes.errorbar(
             of_arm["horizon"], of_arm["mean"], yerr=of_arm["half"].fillna(0), color=color, linestyle=line,
-            marker=marker, markersize=6.5 - i, markerfacecolor=color if filled else "white", linewidth=1.4, capsize=2,
-            elinewidth=1, label=convergence.ARMS[arm].title, zorder=3 + i,
+            marker=marker, markersize=7 - 0.6 * i, markerfacecolor=color if filled else "white",
+            linewidth=1.4, capsize=2, elinewidth=1, label=convergence.ARMS[arm].title, zorder=3 + i,
         )  # fmt: skip
 
 
