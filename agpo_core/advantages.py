@@ -200,9 +200,9 @@ def token_returns(rewards_B, mask_B_T, kl_B_T=None, beta=0.0, credit="return_to_
     if kl_B_T is not None:
         check_same_shape(kl_B_T=kl_B_T, mask_B_T=mask_B_T)
         check_values("kl_B_T", kl_B_T, mask_B_T)
-        kl_B_T = kl_B_T.masked_fill(~mask_B_T, 0.0)
+        kl_B_T = torch.where(mask_B_T, kl_B_T, 0.0)
         returns_B_T = returns_B_T - beta * (_from_here_on(kl_B_T) if credit == "return_to_go" else kl_B_T)
-    return returns_B_T.masked_fill(~(mask_B_T if credit == "return_to_go" else _last_tokens(mask_B_T)), 0.0)
+    return torch.where(mask_B_T if credit == "return_to_go" else _last_tokens(mask_B_T), returns_B_T, 0.0)
 
 
 def global_advantages(values, mask=None, eps=1.0e-8, population="tokens", convention="paper"):
@@ -259,11 +259,11 @@ def global_advantages(values, mask=None, eps=1.0e-8, population="tokens", conven
         check_same_shape(values=values, mask=mask)
         counted = mask.bool()
     check_values("values", values, counted)
-    weights, count = counted.to(values), counted.sum()
+    weights, count = None, counted.count_nonzero()
     if population == "sequences" and mask is not None and values.ndim > 1:
-        lengths = counted.sum(dim=-1, keepdim=True)
-        weights, count = weights / lengths.clamp(min=1), (lengths > 0).sum()
-    return _normalise(values, weights, count, eps, convention)
+        lengths = counted.count_nonzero(dim=-1).unsqueeze(-1)
+        weights, count = counted.to(values) / lengths.clamp(min=1), lengths.count_nonzero()
+    return _normalise(values, counted, count, eps, convention, weights)
 
 
 def reinforce_pp_advantages(
@@ -355,9 +355,10 @@ def reinforce_pp_baseline_advantages(
     rewards_P_G = rewards_P_G.masked_fill(~counted_P_G, 0.0)
     check_rewards(rewards_P_G)
     check_group_size(rewards_P_G, "use reinforce_pp_advantages")
-    weights_P_G = lengths_P_G if population == "tokens" else counted_P_G
     centred_P_G = _centre_groups(rewards_P_G, counted_P_G)
-    advantages_P_G = _normalise(centred_P_G, weights_P_G.to(centred_P_G), weights_P_G.sum(), eps, convention)
+    weights_P_G = (lengths_P_G if population == "tokens" else counted_P_G).to(centred_P_G)
+    count = lengths_P_G.sum() if population == "tokens" else counted_P_G.count_nonzero()
+    advantages_P_G = _normalise(centred_P_G, counted_P_G, count, eps, convention, weights_P_G)
     if population == "tokens":
         return advantages_P_G
     # μ = 0 but for rounding: a reward at its group's mean, so every one of an equal group, has no advantage.
@@ -476,17 +477,26 @@ def _centre_groups(rewards_P_G, counted_P_G=None):
     return (rewards_P_G - mean_P_1).masked_fill(~counted_P_G | (lowest_P_1 == highest_P_1), 0.0)
 
 
-def _normalise(values, weights, count, eps, convention):
-    """(x - μ) / σ, with μ = Σ w x / N and σ² = Σ w (x - μ)² / (N or N - 1); zero where w = 0 or x is constant."""
+def _normalise(values, counted, count, eps, convention, weights=None):
+    """(x - μ) / σ, with μ = Σ w x / N and σ² = Σ w (x - μ)² / (N or N - 1); zero where not counted or x is constant.
+
+    N is `count`; w is 1 where counted, or `weights`, zero where not counted.
+    """
     check_choice("convention", convention, CONVENTIONS)
     check_range("eps", eps)
-    counted = weights > 0
-    values = values.masked_fill(~counted, 0.0)
-    if not counted.any():
+
+    def total(x):
+        return (x if weights is None else weights * x).sum()
+
+    values = torch.where(counted, values, 0.0)
+    if not count:
         return values
-    centred = values - (weights * values).sum() / count
     lost = 0 if convention == "openrlhf" else 1  # the degree of freedom that the mean takes
-    variance = (weights * centred.square()).sum() / (count - lost).clamp(min=1)
+    lowest = torch.where(counted, values, torch.inf).amin()
+    highest = torch.where(counted, values, -torch.inf).amax()
+    heard = counted & (lowest < highest) & (count > lost)
+    centred = torch.where(heard, values - total(values) / count, 0.0)
+    variance = total(centred.square()) / (count - lost).clamp(min=1)
     if convention == "openrlhf":
         inverse = variance.clamp(min=1.0e-8).rsqrt()
     elif convention == "verl":
@@ -494,10 +504,7 @@ def _normalise(values, weights, count, eps, convention):
     else:
         # The square root has no gradient at zero: there, where x is constant or its squares underflow, take that of 1.
         inverse = 1 / (variance.masked_fill(variance == 0, 1.0).sqrt() + eps)
-    lowest = values.masked_fill(~counted, torch.inf).amin()
-    highest = values.masked_fill(~counted, -torch.inf).amax()
-    silent = (lowest == highest) | (count <= lost)
-    return (centred * inverse).masked_fill(~counted | silent, 0.0)
+    return centred * inverse
 
 
 def _from_here_on(values_B_T):

@@ -94,8 +94,10 @@ def dispersion(rewards_P_G, mode="std", fallback="std"):
     """
     check_choice("fallback", fallback, FALLBACKS)
     sigma_P = _dispersion_as_printed(rewards_P_G, mode)
+    if mode == "std" or fallback == "zero":
+        return sigma_P
     collapsed_P = (sigma_P == 0) & ~equal_rewards(rewards_P_G)
-    if mode == "std" or fallback == "zero" or not collapsed_P.any():
+    if not collapsed_P.any():
         return sigma_P
     if fallback == "error":
         rows = collapsed_P.nonzero().flatten().tolist()

@@ -963,9 +963,12 @@ def test_an_empty_sibling_leaves_the_group(population):
         # A' = 0, .5, -.5 of equal length: mean 0; over sequences σ² = .5 / 2, over six tokens 1 / 5.
         scale = {"sequences": 0.25, "tokens": 0.2}[population] ** 0.5
         torch.testing.assert_close(found, double([[0.0, 0.0], [0.5 / scale, -0.5 / scale]]))
-    # With a third sibling the group's mean is that of the two that have tokens.
-    found = reinforce_pp_baseline_advantages(double([[100.0, 1.0, 0.0]]), mask_of([0, 2, 2]), population)
-    assert found[0, 0] == 0 and found[0, 1] == -found[0, 2] and found[0, 1] > 0
+    # With a third sibling the group's mean is that of the two that have tokens: A' = .5, -.5 and 2/3, -1/3, -1/3.
+    # Squares 1/2 + 6/9 = 7/6: over five sequences σ² = 7/24, over ten tokens (two each) 7/3 / 9.
+    rewards_P_G = double([[100.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    found = reinforce_pp_baseline_advantages(rewards_P_G, mask_of([0, 2, 2, 2, 2, 2]), population)
+    scale = {"sequences": 7 / 24, "tokens": 7 / 27}[population] ** 0.5
+    torch.testing.assert_close(found, double([[0.0, 0.5, -0.5], [2 / 3, -1 / 3, -1 / 3]]) / scale)
 
 
 @populations
@@ -1165,6 +1168,18 @@ def test_mixed_weight_cannot_tell_an_easy_prompt_from_a_hard_one():
     rewards_P_G = torch.tensor([binary(1), binary(7), binary(4)], dtype=torch.float64)
     found = mixed_advantages(rewards_P_G)
     torch.testing.assert_close(found[0], -found[1].flip(0))
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+@pytest.mark.parametrize("local_share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("others", [[], [binary(3)]])
+def test_mixed_advantages_of_equal_groups_make_no_nan_on_the_way_back(local_share, others):
+    rewards_P_G = double([[0.1] * 8, [1.0] * 8, *others]).requires_grad_()
+    with torch.autograd.detect_anomaly():
+        advantages_P_G = mixed_advantages(rewards_P_G, local_share)
+        advantages_P_G.sum().backward()
+    assert torch.equal(advantages_P_G[:2], torch.zeros(2, 8, dtype=torch.float64))
+    assert rewards_P_G.grad.isfinite().all()
 
 
 def test_mixed_advantages_name_what_is_wrong():
