@@ -41,6 +41,7 @@ class TrainConfig:
     model: str = "tiny-qwen2-a"  # an embedded model, a folder, or a hub id
     tasks: tuple[str, ...] = ()  # names known to tasks.get_task
     data_dir: str | None = None  # folder of a benchmark's official files; None: from the hub
+    train_on_evaluation_sets: bool = _later(False)  # train on a part of benchmarks that are for evaluation only
     lora_rank: int = 0  # >= 0; 0 trains all weights
     reference: str = field(
         default="auto", metadata=_one_of("auto", "frozen_copy", "adapter_disabled", "none")
@@ -60,9 +61,13 @@ class TrainConfig:
     top_p: float = 0.95  # (0, 1] nucleus (paper: .95)
     max_completion_tokens: int = 24  # >= 1
     max_sequence_tokens: int = 1024  # prompt + continuation (paper: 1024)
+    max_turns: int = _later(4)  # >= 1, turns of a completion whose task has a tool; a call in the last is not answered
+    max_observation_characters: int = _later(512)  # >= 1, of a tool's output; the rest is cut off
     rollout_batch: int = 512  # sequences decoded at once; changes memory, never a sample
 
     # -- rewards and advantages
+    reward: str = _later("task", "task", "model")  # what is maximised: the task's grade, or the score of reward_model
+    reward_model: str | None = _later(None)  # a folder or a hub id, with reward model; None: the task's grade
     reward_clip: float | None = _later(None)  # > 0: rewards are bounded to ±reward_clip (R++ App. B.2); None: not
     reward_scale: float = _later(1.0)  # > 0: then multiplied by it (R++ App. B.2)
     advantage: str = _later(
@@ -256,8 +261,8 @@ def _check_ranges(c: TrainConfig) -> None:
         if not ok:
             raise ConfigError(f"{name} must be {rule}; got {getattr(c, name)!r}.")
 
-    for name in ("group_size", "prompts_per_update", "max_completion_tokens", "max_sequence_tokens",
-                 "rollout_batch", "minibatches", "epochs"):  # fmt: skip
+    for name in ("group_size", "prompts_per_update", "max_completion_tokens", "max_sequence_tokens", "max_turns",
+                 "max_observation_characters", "rollout_batch", "minibatches", "epochs"):  # fmt: skip
         require(getattr(c, name) >= 1, name, "at least 1")
     for name in ("probe_group_size", "micro_batch_prompts"):
         require(getattr(c, name) is None or getattr(c, name) >= 1, name, "at least 1, or null")
@@ -311,6 +316,11 @@ def _check_ranges(c: TrainConfig) -> None:
         )
     if (c.critic == "none") == (c.advantage == "gae"):
         raise ConfigError(f"advantage {c.advantage!r} with critic {c.critic!r}: gae needs a critic, and nothing else.")
+    if (c.reward == "model") == (c.reward_model is None):
+        raise ConfigError(
+            f"reward {c.reward!r} with reward_model {c.reward_model!r}: reward model needs a reward_model, and nothing "
+            "else takes one."
+        )
     if c.kl_control == "adaptive" and c.beta == 0:
         raise ConfigError("kl_control adaptive multiplies beta, which is 0: set beta above 0.")
     if c.controller_scope == "prompt" and (c.probe_source != "probe" or c.probe_share < 1):

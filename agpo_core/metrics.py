@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import torch
 
-from agpo_core.checks import check_same_shape
+from agpo_core.checks import check_answers, check_beside_tokens, check_matrix, check_same_shape, check_values
 from agpo_core.losses import clip_range
 
+PASS_SAMPLES_MAX = 2**16  # beyond, log-gammas of about n log n cancel to an error above 1e-9
 SAMPLES_MAX = 1029  # C(1030, 515) overflows float64
 RESAMPLES_AT_ONCE = 2**22  # random indices drawn together: 32 MB
 
@@ -24,11 +25,12 @@ def pass_at_k(n, c, k):
     pass@k = 1 - C(n - c, k) / C(n, k)                                       (Chen et al. 2021, Eq. 1)
 
     The mean over all choices of k of the n samples, so unbiased; 1 - (1 - c / n)^k is not. At k = 1
-    the share of right samples. Never falls as c or k rises. Within 1e-11 of the exact value at n = 1024.
+    the share of right samples. Never falls as c or k rises. Within 1e-11 of the exact value at n = 1024, and
+    within 1e-9 at n = 65,536, the most that is taken.
     Ints and integer tensors broadcast.
 
     Args:
-        n: samples a problem, >= 1.
+        n: samples a problem, in [1, 65,536].
         c: right samples among them, in [0, n]: `correct_P_N.sum(dim=1)`.
         k: samples in a try, in [1, n].
 
@@ -37,7 +39,7 @@ def pass_at_k(n, c, k):
 
     Raises:
         TypeError: n, c or k is not integer.
-        ValueError: c or k out of range.
+        ValueError: n, c or k out of range.
 
     Example:
         >>> pass_at_k(4, torch.tensor([0, 1, 4]), k=2)  # 1 - C(3, 2) / C(4, 2) = 1 - 3 / 6
@@ -48,6 +50,8 @@ def pass_at_k(n, c, k):
         if count.is_floating_point() or count.is_complex() or count.dtype == torch.bool:
             raise TypeError(f"{name} is {count.dtype}; give integer counts: n samples, c = correct_P_N.sum(dim=1), k.")
     n, c, k = (count.double() for count in counts.values())
+    if (n > PASS_SAMPLES_MAX).any():
+        raise ValueError(f"n exceeds {PASS_SAMPLES_MAX:,} samples a problem: the result would lose its ninth digit.")
     if not ((0 <= c) & (c <= n)).all():
         raise ValueError("c must lie between 0 and n: it counts the right ones among n samples.")
     if not ((1 <= k) & (k <= n)).all():
@@ -102,7 +106,7 @@ def majority_at_k(answers_P_N, gold_P, k=None):
 
     Args:
         answers_P_N: one list of N hashable answers a problem, the grader's canonical form; None,
-            where nothing could be extracted, does not vote. All None: 0.
+            where nothing could be extracted, does not vote, and nor does NaN. All None: 0.
         gold_P: the gold answer of each problem, in the same form.
         k: samples in a vote, in [1, N]; all N by default.
 
@@ -110,6 +114,7 @@ def majority_at_k(answers_P_N, gold_P, k=None):
         majority_P: float64, in [0, 1].
 
     Raises:
+        TypeError: a row that is a string or a tensor.
         ValueError: rows of different length, more than 1,029 samples, no gold answer for a row, or k
             out of range.
 
@@ -119,6 +124,7 @@ def majority_at_k(answers_P_N, gold_P, k=None):
         >>> majority_at_k([["4", "4", "5", None]], ["4"], k=2)  # 44 1, 45 1/2 twice, 4- 1 twice, 5- 0: 4 of 6
         tensor([0.6667], dtype=torch.float64)
     """
+    answers_P_N = check_answers("answers_P_N", answers_P_N)
     lengths = {len(answers_N) for answers_N in answers_P_N}
     if len(lengths) != 1 or lengths == {0}:
         raise ValueError(f"answers_P_N has rows of {sorted(lengths)} answers; give N >= 1 samples to every problem.")
@@ -186,16 +192,24 @@ def clip_binds(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None):
 
     binds = (A > 0 and ρ > 1 + ε_high) or (A < 0 and ρ < 1 - ε_low)                    (AGPO Eqs. 3, 7)
 
-    A ratio outside the range on the other side does not bind: `min` in Eq. 3 keeps it. Arguments as
-    for `losses.clipped_surrogate`.
+    A ratio outside the range on the other side does not bind: `min` in Eq. 3 keeps it. There its gradient is zero all
+    the same once `losses.importance_ratio` bounds it, at ρ = exp(±20), which is not counted here. Arguments as for
+    `losses.clipped_surrogate`; one row alone, (T,), will do.
 
     Returns:
         binds_B_T: bool. Combine it with the token mask before counting.
+
+    Raises:
+        ValueError: shapes as `losses.clipped_surrogate` refuses, NaN or infinite values, or a radius < 0.
 
     Example:
         >>> clip_binds(torch.tensor([[1.5, 1.5, 0.5]]), torch.tensor([[1.0, -1.0, -1.0]]), 0.2)
         tensor([[ True, False,  True]])
     """
+    check_matrix(ratio_B_T=torch.atleast_2d(ratio_B_T))
+    check_beside_tokens(ratio_B_T, advantages_B_T=advantages_B_T, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
+    check_values("ratio_B_T", ratio_B_T)
+    check_values("advantages_B_T", advantages_B_T)
     lowest, highest = clip_range(epsilon_low, epsilon_high)
     above = (advantages_B_T > 0) & (ratio_B_T > highest)
     below = (advantages_B_T < 0) & (ratio_B_T < lowest)
@@ -213,12 +227,15 @@ def clip_saturation(at_bound_U, clip_fraction_U, tokens_U):
     always 1 in training.
 
     Args:
-        at_bound_U: one bool an update: ε lay at a bound.
+        at_bound_U: one number an update, in [0, 1]: 1 where ε lay at a bound, or the share of the prompts' radii.
         clip_fraction_U: f_u, share of the update's tokens where `clip_binds`, in [0, 1].
         tokens_U: n_u, tokens that the fraction was taken over, > 0.
 
     Returns:
         dict of three floats in [0, 1].
+
+    Raises:
+        ValueError: not one value an update, no update, or a value out of its range.
 
     Example:
         >>> clip_saturation([True, False], [0.0, 0.5], [300, 100])
@@ -229,6 +246,11 @@ def clip_saturation(at_bound_U, clip_fraction_U, tokens_U):
     )
     if not len(at_bound_U) == len(clip_fraction_U) == len(tokens_U) > 0:
         raise ValueError("at_bound_U, clip_fraction_U and tokens_U need one value an update, and one update.")
+    for name, values_U in (("at_bound_U", at_bound_U), ("clip_fraction_U", clip_fraction_U)):
+        if not ((0 <= values_U) & (values_U <= 1)).all():
+            raise ValueError(f"{name} must lie in [0, 1]; give shares, not percent, and leave out updates without one.")
+    if not ((tokens_U > 0) & tokens_U.isfinite()).all():
+        raise ValueError("tokens_U must be above 0 and finite; leave out updates without tokens.")
     return {
         "updates_at_bound": at_bound_U.mean().item(),
         "tokens_clipped": ((clip_fraction_U * tokens_U).sum() / tokens_U.sum()).item(),
@@ -253,22 +275,34 @@ def gradient_norm_variance(norms_U, window=1000, reference_norms_U=None):
     Returns:
         A float: norm², or a ratio without unit.
 
+    Raises:
+        ValueError: fewer than two norms or steps, norms that are not finite, or a reference without variance.
+
     Example:
         >>> gradient_norm_variance([1.0, 3.0, 5.0, 5.0], window=2)  # (2 + 0) / 2
         1.0
     """
+    variance = _windows("norms_U", norms_U, window).var(dim=1).mean().item()
+    if reference_norms_U is None:
+        return variance
+    windows = _windows("reference_norms_U", reference_norms_U, window)
+    reference = windows.var(dim=1).mean().item()
+    # The variance of equal norms may be a rounding error instead of zero
+    if reference == 0 or (windows.amax(dim=1) == windows.amin(dim=1)).all():
+        raise ValueError(
+            "reference_norms_U are all equal, in every window: no ratio to their variance exists; choose another run."
+        )
+    return variance / reference
+
+
+def _windows(name, norms_U, window):
+    """Cut the norms into full windows: one row a window."""
     norms_U = torch.as_tensor(norms_U, dtype=torch.float64)
     if len(norms_U) < 2 or window < 2 or not norms_U.isfinite().all():
         raise ValueError(
-            f"norms_U has {len(norms_U)} norms, window={window}: a variance needs two or more, and finite ones."
+            f"{name} has {len(norms_U)} norms, window={window}: a variance needs two or more, and finite ones."
         )
-    variance = norms_U.unfold(0, min(window, len(norms_U)), window).var(dim=1).mean().item()
-    if reference_norms_U is None:
-        return variance
-    reference = gradient_norm_variance(reference_norms_U, window)
-    if reference == 0:
-        raise ValueError("reference_norms_U are all equal: no ratio to them exists; choose another run.")
-    return variance / reference
+    return norms_U.unfold(0, min(window, len(norms_U)), window)
 
 
 def bootstrap_interval(values, level=0.95, resamples=10_000, seed=0):
@@ -302,7 +336,8 @@ def bootstrap_interval(values, level=0.95, resamples=10_000, seed=0):
         raise ValueError(f"values has {len(values_N)} number(s): an interval needs two problems or more.")
     generator = _generator(level, resamples, seed)
     means = torch.cat([values_N[index].mean(dim=1) for index in _resampled(len(values_N), resamples, generator)])
-    return _percentiles(means, level)
+    # A mean of equal values may lie beside them by a rounding error
+    return _percentiles(means.clamp(values_N.min(), values_N.max()), level)
 
 
 @dataclass(frozen=True)
@@ -418,11 +453,15 @@ LOGGED = {
     "seconds_left": ("seconds (1 - progress) / progress", "s"),
     "learning_rate": ("warm-up, then cosine, of the progress at the update's start", "1"),
     "reward": ("mean of r over the training rollouts", "[0, 1]"),
+    "reward_gold": ("mean of the task's grade, where r is a reward model's score and any real number", "[0, 1]"),
     "reward_std": ("standard deviation of r over all training rollouts of the update", "[0, 1]"),
     "probe_reward": ("mean of r over the probe", "[0, 1]"),
     "equal_groups": ("share of groups with max r = min r: advantage 0", "[0, 1]"),
     "length": ("tokens per completion", "tokens"),
-    "truncated": ("share of completions cut by the length limit", "[0, 1]"),
+    "truncated": ("share of completions cut by a limit of tokens or turns", "[0, 1]"),
+    "tool_share": ("share of completions with an answered call of a tool", "[0, 1]"),
+    "tool_calls": ("answered calls per completion", "calls"),
+    "tool_failures": ("share of answered calls whose answer was an error", "[0, 1]"),
     "sigma": ("mean over prompts of σ̂ on the probe (Eq. 1, §4.5)", "reward"),
     "skewness": ("mean over prompts of |κ̃₃| on the probe (Eq. 5)", "1"),
     "vote_entropy": ("mean over prompts of E_probe (Eq. 8)", "nats"),

@@ -101,7 +101,7 @@ def toy():
 def toy_tasks():
     """Let the loop find the toy task under any name."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agpo_core.training.run.get_task", lambda name, data_dir=None: Toy(name))
+        patch.setattr("agpo_core.training.run.get_task", lambda name, *rest: Toy(name))
         yield
 
 

@@ -120,6 +120,8 @@ def test_a_value_out_of_range_raises_and_names_the_range(params, message):
         ({"advantage": "gae"}, "gae needs a critic"),
         ({"critic": "head"}, "advantage 'group' with critic 'head': gae needs a critic, and nothing else"),
         ({"kl_control": "adaptive", "beta": 0.0}, "kl_control adaptive multiplies beta, which is 0"),
+        ({"reward": "model"}, "reward model needs a reward_model"),
+        ({"reward_model": "folder"}, "reward 'task' with reward_model 'folder'"),
         ({"controller_scope": "prompt", "probe_share": 0.5}, "needs a probe of every prompt: set probe_share to 1.0"),
         ({"controller_scope": "prompt", "probe_source": "previous_update"}, "probe_source to probe"),
         ({"activation_checkpointing": True}, "set shared_prompt to false"),
@@ -234,6 +236,9 @@ CHANGED = {  # a value other than the default, where none follows from the defau
     "critic_learning_rate": 1.0e-3,
     "advantage": "dr_grpo",
     "critic": "model",
+    "train_on_evaluation_sets": True,
+    "reward": "model",
+    "reward_model": "another",
 }
 TOGETHER = {  # what a change needs beside it
     "activation_checkpointing": {"shared_prompt": False},
@@ -242,6 +247,7 @@ TOGETHER = {  # what a change needs beside it
     "reference": {"lora_rank": 1},
     "critic": {"advantage": "gae", "critic": "head"},
     "kl_control": {"beta": 0.01},
+    "reward_model": {"reward": "model", "reward_model": "folder"},
 }
 
 
@@ -255,7 +261,8 @@ def test_the_hash_changes_with_every_field(name):
         other = choices[choices.index(default) - 1]
     else:
         other = default * 2 if isinstance(default, int) else default * 0.99
-    changed = TrainConfig(**{**base, name: other})
+    beside = {"reward_model": "folder"} if name == "reward" else {}
+    changed = TrainConfig(**{**base, name: other, **beside})
     assert changed.to_dict()[name] != default
     assert changed.hash() != TrainConfig(**base).hash()
 

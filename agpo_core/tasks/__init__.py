@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol
 
 SPLITS = ("train", "dev", "test")
@@ -35,7 +36,11 @@ class Graded:
 
 
 class Task(Protocol):
-    """What a task offers. Completions given to `grade` hold neither end-of-sequence nor padding."""
+    """What a task offers. Completions given to `grade` hold neither end-of-sequence nor padding.
+
+    A task whose policy may call a tool has it as a further attribute, `tool`, a `tools.Tool`. Completions given to
+    `grade` then hold what the policy wrote, its calls too, and no observation.
+    """
 
     name: str
     title: str
@@ -72,18 +77,50 @@ TASKS = {
     "chinese_sums": "micro:ChineseSums",
     "cloze_equations": "micro:ClozeEquations",
     "choice_chinese": "micro:ChoiceChinese",
+    "products": "micro_tools:Products",
+    "preferences": "preferences:Preferences",
     "gsm8k": "gsm8k:Gsm8k",
     "word_problems": "word_problems:WordProblems",
     "code_contests": "code_contests:CodeContests",
+    "math": "benchmarks:math",
+    "math500": "benchmarks:math500",
+    "ocw": "benchmarks:ocw",
+    "sat_math": "benchmarks:sat_math",
+    "sat_llemma": "benchmarks:sat_llemma",
+    "mmlu_stem": "benchmarks:mmlu_stem",
+    "cmath": "benchmarks:cmath",
+    "gaokao_cloze": "benchmarks:gaokao_cloze",
+    "gaokao_qa": "benchmarks:gaokao_qa",
+    "aime24": "benchmarks:aime24",
+    "aime25": "benchmarks:aime25",
+    "amc23": "benchmarks:amc23",
+    "hmmt24": "benchmarks:hmmt24",
+    "hmmt25": "benchmarks:hmmt25",
+    "cmimc24": "benchmarks:cmimc24",
+    "cmimc25": "benchmarks:cmimc25",
+    "arena_hard": "benchmarks:arena_hard",
+    "arena_hard_v2": "benchmarks:arena_hard_v2",
+    "orz": "benchmarks:orz",
+    "dapo": "benchmarks:dapo",
+    "knights_and_knaves": "knights:KnightsAndKnaves",
+    **{f"knights_and_knaves_{n}": f"knights:Released{n}" for n in range(2, 9)},
+    **{f"knights_{n}": f"knights:Knights{n}" for n in range(2, 9)},
+    **{f"knights_in_words_{n}": f"knights:InWords{n}" for n in range(2, 9)},
 }
 
 
-def get_task(name: str, data_dir: str | None = None) -> Task:
+# Where the files of a module's tasks lie in a folder of several benchmarks' files; `benchmarks` has its own table.
+FOLDERS = {"gsm8k": "gsm8k", "code_contests": "code_contests", "knights": "kk"}
+
+
+def get_task(name: str, data_dir: str | Path | None = None, train_on_evaluation_sets: bool = False) -> Task:
     """The task called `name`.
 
     Args:
         name: a key of `TASKS`.
-        data_dir: folder of the task's official files; the procedural tasks need none and ignore it.
+        data_dir: folder of the task's official files, or a folder of several benchmarks' files, each in its own; the
+            procedural tasks need none and ignore it.
+        train_on_evaluation_sets: give a benchmark that is for evaluation only a training split, out of its own.
 
     Raises:
         ValueError: the name is not known; the message lists those that are.
@@ -91,4 +128,8 @@ def get_task(name: str, data_dir: str | None = None) -> Task:
     if name not in TASKS:
         raise ValueError(f"name: unknown task {name!r}; use one of {', '.join(sorted(TASKS))}")
     module, attribute = TASKS[name].split(":")
-    return getattr(import_module(f"{__name__}.{module}"), attribute)(data_dir=data_dir)
+    if data_dir is not None and module in FOLDERS:
+        own = Path(data_dir).expanduser() / FOLDERS[module]
+        data_dir = own if own.is_dir() else data_dir
+    task = getattr(import_module(f"{__name__}.{module}"), attribute)(data_dir=data_dir)
+    return task.for_training() if train_on_evaluation_sets and getattr(task, "evaluation_only", False) else task

@@ -5,12 +5,28 @@ from __future__ import annotations
 import argparse
 import sys
 
+from agpo_core.tasks import SPLITS
+
 
 def grade(arguments: argparse.Namespace) -> None:
     """Grade a file of cases and print how the grader does."""
     from agpo_core.tasks.grading.cases import judge, load_cases, report
 
     print(report(judge(load_cases(arguments.cases))))
+
+
+def list_benchmarks(arguments: argparse.Namespace) -> None:
+    """Print every benchmark and training set."""
+    from agpo_core.tasks.benchmarks.listing import table
+
+    print(table(arguments.data_dir))
+
+
+def show(arguments: argparse.Namespace) -> None:
+    """Print one record."""
+    from agpo_core.tasks.benchmarks.listing import show
+
+    print(show(arguments.name, arguments.index, arguments.split, arguments.data_dir))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -21,10 +37,20 @@ def main(argv: list[str] | None = None) -> int:
         "cases", metavar="CASES.jsonl", help="one case a line: benchmark, gold, candidate, should_match, kind"
     )
     command.set_defaults(run=grade)
+    folder = {"default": None, "metavar": "FOLDER", "help": "the official files, each benchmark's in its own folder"}
+    command = commands.add_parser("list", help="list benchmarks and training sets, with the records that are at hand")
+    command.add_argument("--data-dir", **folder)
+    command.set_defaults(run=list_benchmarks)
+    command = commands.add_parser("show", help="print a record, its prompt and its canonical answer")
+    command.add_argument("name", help="a task")
+    command.add_argument("index", type=int, help="the record's place in the split, from 0")
+    command.add_argument("--split", choices=SPLITS, default="test")
+    command.add_argument("--data-dir", **folder)
+    command.set_defaults(run=show)
     arguments = parser.parse_args(argv)
     try:
         arguments.run(arguments)
-    except (FileNotFoundError, ValueError) as error:
+    except (ConnectionError, FileNotFoundError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     return 0
 

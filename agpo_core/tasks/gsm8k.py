@@ -6,11 +6,12 @@ training. A folder that holds a part of train.jsonl gives up its own last 200.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
 from agpo_core.tasks import SPLITS, Graded, Problem, grading
+from agpo_core.tasks.benchmarks.sources import Hub, from_hub, jsonl
 
 HUB_ID, HUB_CONFIG = "openai/gsm8k", "main"
 DEV_PROBLEMS = 200
@@ -69,7 +70,7 @@ class Gsm8k:
 
     def _load(self, split: str) -> list[Problem]:
         """An official split; a problem's id is its line in it, from 0."""
-        rows = _from_hub(split) if self.data_dir is None else _from_file(self.data_dir / f"{split}.jsonl")
+        rows = _rows(split, self.data_dir)
         return [
             Problem(self.name, f"{split}-{i}", f"{row['question']}\n{INSTRUCTION}", _gold(row["answer"], split, i))
             for i, row in enumerate(rows)
@@ -84,30 +85,20 @@ def _gold(solution: str, split: str, index: int) -> str:
     return number.strip()
 
 
-def _from_file(path: Path) -> list[dict]:
-    if not path.is_file():
-        raise FileNotFoundError(f"data_dir: {str(path.parent)!r} has no {path.name}; put there {FILES}")
-    rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+def _rows(split: str, data_dir: Path | None) -> list[dict]:
+    if data_dir is None:
+        found, origin = from_hub(Gsm8k.name, Hub(HUB_ID, split, dict, (HUB_CONFIG,)), FILES), Gsm8k.name
+    else:
+        path, origin = data_dir / f"{split}.jsonl", "data_dir"
+        if not path.is_file():
+            raise FileNotFoundError(f"data_dir: {str(data_dir)!r} has no {path.name}; put there {FILES}")
         try:
-            row = json.loads(line)
-            rows.append({key: str(row[key]) for key in ("question", "answer")})
-        except json.JSONDecodeError as error:
-            raise ValueError(f"data_dir: {path}, line {number} is not JSON ({error}); give {FILES}") from error
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"data_dir: {path}, line {number} is not an object with `question` and `answer`; give {FILES}"
-            ) from error
+            found = jsonl(path)
+        except ValueError as error:
+            raise ValueError(f"data_dir: {error}; give {FILES}") from error
+    rows = []
+    for row, where in found:
+        if not isinstance(row, Mapping) or not all(isinstance(row.get(key), str) for key in ("question", "answer")):
+            raise ValueError(f"{origin}: {where} is not an object with `question` and `answer` as text; give {FILES}")
+        rows.append(row)
     return rows
-
-
-def _from_hub(split: str):
-    from datasets import load_dataset
-
-    try:
-        return load_dataset(HUB_ID, HUB_CONFIG, split=split)
-    except Exception as error:  # the hub's client raises a dozen types, all of which mean that the data are not here
-        raise ConnectionError(
-            f"gsm8k: the hub's {HUB_ID} cannot be read ({type(error).__name__}); go online, or set data_dir to a "
-            f"folder with {FILES}"
-        ) from error

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning and direct preference optimisation: thin calls into TRL."""
+"""Supervised fine-tuning, direct preference optimisation and reward models: thin calls into TRL."""
 
 from __future__ import annotations
 
@@ -141,6 +141,86 @@ def dpo(
         )
         reference = copy.deepcopy(model).requires_grad_(False)
         trainer = DPOTrainer(model, reference, arguments, train_dataset=data, processing_class=tokenizer)
+        trainer.remove_callback(PrinterCallback)  # a line a step would drown the log
+        trainer.train()
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+def reward_model(
+    model,
+    tokenizer,
+    pairs: Sequence[tuple[str, str, str]],
+    *,
+    batch_size: int,
+    learning_rate: float,
+    epochs: int = 1,
+    warmup: float = 0.05,
+    seed: int = 0,
+) -> list[dict]:
+    """Train `model` in place to score the chosen completion above the rejected, with TRL's RewardTrainer.
+
+    L = -log σ(r(chosen) - r(rejected)), mean over pairs: `losses.bradley_terry_loss` (Ouyang et al. 2022, Eq. 1)
+
+    A completion is scored after its end-of-sequence token. AdamW with betas (.9, .95), no weight decay, gradients
+    clipped at norm 1; the learning rate falls along a cosine to zero.
+
+    Args:
+        model: a sequence-classification model with one label; trained in its own dtype.
+        tokenizer: its tokenizer, with distinct end-of-sequence and padding tokens.
+        pairs: (prompt as the policy sees it, chosen completion, rejected completion), texts.
+        batch_size: pairs per optimizer step.
+        learning_rate: peak; linear warm-up over the share `warmup` of the steps.
+        epochs: passes over the pairs.
+        seed: order of the pairs.
+    Returns:
+        TRL's log: a dict for every step, with loss, accuracy, margin and more.
+    Raises:
+        ValueError: there is no pair, the model has not one label, or the tokenizer cannot mark an end apart from
+            padding.
+    """
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import RewardConfig, RewardTrainer
+
+    if not pairs:
+        raise ValueError("pairs is empty: no prompt had a chosen and a rejected completion.")
+    if model.config.num_labels != 1:
+        raise ValueError(
+            f"model has {model.config.num_labels} labels: a reward model has one; load it with num_labels=1."
+        )
+    end = tokenizer.eos_token_id
+    if end is None or end == tokenizer.pad_token_id:
+        raise ValueError("tokenizer: give it an eos token that is not its pad token, or ends are never scored.")
+    prompts, chosen, rejected = zip(*pairs, strict=True)
+    # A chat model's prompt, as text, holds its special tokens already.
+    prompts = tokenizer(list(prompts), add_special_tokens=tokenizer.chat_template is None)["input_ids"]
+    chosen, rejected = (tokenizer(list(t), add_special_tokens=False)["input_ids"] for t in (chosen, rejected))
+    rows = [
+        {"chosen_ids": [*p, *c, end], "rejected_ids": [*p, *r, end]}
+        for p, c, r in zip(prompts, chosen, rejected, strict=True)
+    ]
+    steps = math.ceil(len(pairs) / batch_size) * epochs
+    with TemporaryDirectory() as folder:  # nothing is saved there; the trainer wants one
+        arguments = RewardConfig(
+            output_dir=folder,
+            per_device_train_batch_size=batch_size,
+            num_train_epochs=epochs,
+            learning_rate=learning_rate,
+            lr_scheduler_type="cosine",
+            warmup_steps=round(warmup * steps),
+            adam_beta2=0.95,
+            weight_decay=0.0,
+            max_length=None,
+            bf16=False,
+            gradient_checkpointing=False,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            seed=seed,
+        )
+        data = Dataset.from_list(rows)
+        trainer = RewardTrainer(model, arguments, train_dataset=data, processing_class=tokenizer)
         trainer.remove_callback(PrinterCallback)  # a line a step would drown the log
         trainer.train()
     return [entry for entry in trainer.state.log_history if "loss" in entry]

@@ -21,11 +21,13 @@ def train_dpo(config: TrainConfig, run_dir: Path) -> None:
         config: all settings; gradient steps see as many sequences as a minibatch of an on-policy method does.
         run_dir: the run's folder; receives metrics.jsonl (one line), eval.json, policy/.
     Raises:
-        ConfigError: started on several ranks, or no prompt gave a pair.
+        ConfigError: started on several ranks, a task has a tool, or no prompt gave a pair.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise ConfigError("dpo trains in one process: set launcher to python.")
     run = Run(config, run_dir)
+    if run.engine.tools:
+        raise ConfigError("dpo cannot train on tasks with a tool: its pairs hold no observations. Take other tasks.")
     begun, pairs = time.perf_counter(), []
     while not run.horizon.done:
         update = run.horizon.updates

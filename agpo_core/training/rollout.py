@@ -2,7 +2,8 @@
 
 The sampler draws token t of completion g of prompt p by inverting the cumulative distribution, in vocabulary order, at
 a number keyed by (seed, phase, update, p, g, t). What is drawn does not depend on the batch it is drawn in, on finished
-rows being dropped, or on the number of ranks, up to float rounding at the boundary of two tokens.
+rows being dropped, or on the number of ranks, up to float rounding at the boundary of two tokens. Where a task has a
+tool, a completion takes several turns (see `turns`); t then counts the sampled tokens alone.
 """
 
 import copy
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import uniforms
 from agpo_core.tasks import Problem, Task
+from agpo_core.tasks.tools import Tool, tool_of
 from agpo_core.training.policy import prefill
+from agpo_core.training.turns import Row, Turn, converse
 
 
 @dataclass
@@ -53,11 +56,15 @@ class Rollouts:
 
     Attributes:
         prompts: the P prompts.
-        completion_ids_B_T, mask_B_T: sampled tokens with EOS, padded on the right; mask is True on them.
+        completion_ids_B_T: sampled tokens with EOS, and between them the observations of tools; padded on the right.
+        mask_B_T: True on sampled tokens. present_B_T: True on sampled and on observed tokens.
         sampler_logps_B_T: log-probability under the distribution that drew the token (tau, nucleus).
         temperature_B: tau of each row.
         rewards_B: in [0, 1]; answers: canonical answers, the vote keys. Both are filled by `score`.
-        truncated_B: True where the length limit cut the completion.
+        truncated_B: True where a limit of tokens or turns cut the completion.
+        texts: what the policy wrote; this is graded. transcripts: the same with the observations.
+        calls_B, failed_calls_B: calls of a tool that were answered, and those among them answered by an error; None
+            where no task has a tool.
     """
 
     prompts: Prompts
@@ -71,10 +78,15 @@ class Rollouts:
     answers: list[Hashable | None] | None = None
     discarded_tokens: int = 0  # sampled for groups that were drawn again; counted, not trained on
     present_B_T: Tensor | None = None  # False on padding; None: mask_B_T, all that is not padding was sampled
+    transcripts: list[str] | None = None  # None: texts, no tool was called
+    calls_B: Tensor | None = None
+    failed_calls_B: Tensor | None = None
 
     def __post_init__(self):
         if self.present_B_T is None:
             self.present_B_T = self.mask_B_T
+        if self.transcripts is None:
+            self.transcripts = self.texts
 
     @property
     def prompt_ids_P_S(self) -> Tensor:
@@ -107,10 +119,12 @@ class Rollouts:
             whole = _widen(getattr(self, name), width)
             whole[rows] = _widen(getattr(fresh, name), width)
             setattr(self, name, whole)
-        self.truncated_B[rows] = fresh.truncated_B
-        self.rewards_B[rows] = fresh.rewards_B
-        for i, row in enumerate(rows.tolist()):
-            self.texts[row], self.answers[row] = fresh.texts[i], fresh.answers[i]
+        for name in ("truncated_B", "rewards_B", "calls_B", "failed_calls_B"):
+            if getattr(self, name) is not None:
+                getattr(self, name)[rows] = getattr(fresh, name)
+        for name in ("texts", "answers", "transcripts"):
+            for row, value in zip(rows.tolist(), getattr(fresh, name), strict=True):
+                getattr(self, name)[row] = value
 
     def grouped(self, values: list) -> list[list]:
         """A flat list over B as P lists of G."""
@@ -124,11 +138,15 @@ class TransformersEngine:
     Args:
         model: a causal language model (unwrapped).
         tokenizer: its tokenizer.
-        config: uses seed, top_p, max_completion_tokens, max_sequence_tokens, rollout_batch.
+        config: uses seed, top_p, max_completion_tokens, max_sequence_tokens, rollout_batch, max_turns,
+            max_observation_characters.
+        tasks: by name; a completion may call the tool of its problem's task.
     """
 
-    def __init__(self, model: nn.Module, tokenizer, config: TrainConfig):
+    def __init__(self, model: nn.Module, tokenizer, config: TrainConfig, tasks: dict[str, Task] | None = None):
         self.model, self.tokenizer, self.config = model, tokenizer, config
+        self.tools = {name: tool for name, task in (tasks or {}).items() if (tool := tool_of(task))}
+        self.closing_ids = closing_tokens(tokenizer, self.tools) if self.tools else None
         stop = getattr(model.generation_config, "eos_token_id", None)
         stop = stop if isinstance(stop, list) else [stop]
         stop = {*stop, tokenizer.eos_token_id} - {None}
@@ -201,58 +219,78 @@ class TransformersEngine:
             phase, update: key the random streams.
             first_sample: index of the first completion within its group's stream.
         """
-        taus = tau_P.split([len(part.problems) for part, _, _ in prefixes])
+        rows = prompt_rows(prompts, group, tau_P, first_sample, self.tools)
+        turns, start = [], 0
         with _inference_mode(self.model):
-            parts = [
-                self._decode(*prefix, group, tau, phase, update, first_sample)
-                for prefix, tau in zip(prefixes, taus, strict=True)
-            ]
-        pad = self.tokenizer.pad_token_id
-        ids, mask, logps, truncated = zip(*parts, strict=True)
-        ids_B_T = _stack(ids, pad)
-        mask_B_T = _stack(mask, False)
-        return Rollouts(
-            prompts,
-            ids_B_T,
-            mask_B_T,
-            _stack(logps, 0.0),
-            tau_P.repeat_interleave(group),
-            torch.cat(truncated),
-            self._texts(ids_B_T, mask_B_T),
-        )
+            for part, cache, logits_P_V in prefixes:
+                prompt_of = torch.arange(len(part.problems), device=self.device).repeat_interleave(group)
+                cache = copy.deepcopy(cache)
+                cache.batch_select_indices(prompt_of)
+                seen, mine = part.prompt_mask_P_S[prompt_of], rows[start : start + len(prompt_of)]
+                turns += self._decode(cache, logits_P_V[prompt_of], seen, mine, phase, update)
+                start += len(prompt_of)
+        converse(self, rows, turns, phase, update)
+        return collect(prompts, rows, tau_P.repeat_interleave(group), self.tokenizer, self.stop_ids, bool(self.tools))
 
-    def _decode(self, part, cache, logits_P_V, group, tau_P, phase, update, first_sample):
-        """Decode one chunk token by token, dropping finished rows from the batch."""
+    @torch.no_grad()
+    def turn(self, rows: list[Row], phase: str, update: int) -> list[Turn]:
+        """Sample a later turn of each row. All that the row holds is read anew, in one forward."""
+        turns, size = [], self.config.rollout_batch
+        for part in (rows[i : i + size] for i in range(0, len(rows), size)):
+            texts = [row.prompt_ids + row.ids for row in part]
+            width = max(map(len, texts))
+            mask = torch.tensor([[0] * (width - len(text)) + [1] * len(text) for text in texts], device=self.device)
+            pad = self.tokenizer.pad_token_id
+            ids = torch.tensor([[pad] * (width - len(text)) + text for text in texts], device=self.device)
+            with _inference_mode(self.model):
+                out = prefill(self.model, ids, mask)
+                turns += self._decode(out.past_key_values, out.logits[:, -1], mask, part, phase, update)
+        return turns
+
+    def _decode(self, cache, logits, seen, rows: list[Row], phase: str, update: int) -> list[Turn]:
+        """Decode one turn token by token, dropping finished rows from the batch.
+
+        Args:
+            cache, logits, seen: of what the rows hold: keys and values, the last logits (B, V), the mask (B, S).
+        """
         device = self.device
-        P, B, T = len(part.problems), len(part.problems) * group, self.config.max_completion_tokens
+
+        def each(values):
+            return torch.tensor(list(values), device=device)
+
+        slots, sample_of, tau = each(r.slot for r in rows), each(r.sample for r in rows), each(r.tau for r in rows)
+        drawn, room = each(row.drawn for row in rows), each(row.room(self.config) for row in rows)
+        B, T = len(rows), int(room.max())
         stop_ids = self.stop_ids.to(device)
-        ids_B_T = torch.full((B, T), self.tokenizer.pad_token_id, device=device)
+        ids_B_T = torch.zeros(B, T, dtype=torch.long, device=device)
         mask_B_T = torch.zeros(B, T, dtype=torch.bool, device=device)
         logps_B_T = torch.zeros(B, T, device=device)
+        cut_B = torch.zeros(B, dtype=torch.bool, device=device)
+        calls: list[str | None] = [None] * B
 
-        rows = torch.arange(B, device=device)  # the row of the result that each live row fills
-        prompt_of = torch.arange(P, device=device).repeat_interleave(group)
-        sample_of = torch.arange(first_sample, first_sample + group, device=device).repeat(P)
-        slots, tau = part.slots_P[prompt_of], tau_P[prompt_of]
-        cache = copy.deepcopy(cache)
-        cache.batch_select_indices(prompt_of)
-        logits = logits_P_V[prompt_of]
-        seen = part.prompt_mask_P_S[prompt_of]
+        live = torch.arange(B, device=device)  # the row that each row of the batch fills
         position = seen.sum(dim=1, keepdim=True) - 1
-
         for t in range(T):
-            u = uniforms(self.config.seed, phase, update, slots, sample_of, t)
+            u = uniforms(self.config.seed, phase, update, slots, sample_of, drawn + t)
             ids, logps = sample_token(logits, tau, self.config.top_p, u)
-            ids_B_T[rows, t], logps_B_T[rows, t], mask_B_T[rows, t] = ids, logps, True
-            alive = ~torch.isin(ids, stop_ids)
-            if t + 1 == T or not alive.any():
+            ids_B_T[live, t], logps_B_T[live, t], mask_B_T[live, t] = ids, logps, True
+            ended = torch.isin(ids, stop_ids)
+            for i in self._may_close(ids, ended):
+                row = int(live[i])
+                calls[row] = self._call(rows[row], ids_B_T[row, : t + 1].tolist())
+                ended[i] = calls[row] is not None
+            full = room == t + 1
+            cut_B[live] = full & ~ended
+            alive = ~(ended | full)
+            if not alive.any():
                 break
             if not alive.all():
                 keep = alive.nonzero().squeeze(1)
-                rows, slots, sample_of, tau = rows[keep], slots[keep], sample_of[keep], tau[keep]
+                live, slots, sample_of, tau = live[keep], slots[keep], sample_of[keep], tau[keep]
+                drawn, room = drawn[keep], room[keep]
                 ids, seen, position = ids[keep], seen[keep], position[keep]
                 cache.batch_select_indices(keep)
-            seen = torch.cat([seen, seen.new_ones(len(rows), 1)], dim=1)
+            seen = torch.cat([seen, seen.new_ones(len(live), 1)], dim=1)
             position = position + 1
             out = self.model(
                 input_ids=ids.unsqueeze(1),
@@ -262,19 +300,77 @@ class TransformersEngine:
                 use_cache=True,
             )
             logits = out.logits[:, -1]
-        truncated_B = torch.zeros(B, dtype=torch.bool, device=device)
-        truncated_B[rows[alive]] = True
-        width = int(mask_B_T.any(dim=0).sum())
-        return ids_B_T[:, :width], mask_B_T[:, :width], logps_B_T[:, :width], truncated_B
-
-    def _texts(self, ids_B_T: Tensor, mask_B_T: Tensor) -> list[str]:
-        """Completions as text, without EOS and pads."""
-        stop = set(self.stop_ids.tolist())
-        rows = [
-            [token for token, real in zip(ids, mask, strict=True) if real and token not in stop]
-            for ids, mask in zip(ids_B_T.tolist(), mask_B_T.tolist(), strict=True)
+        return [
+            Turn(ids[:n], logps[:n], call, cut)
+            for ids, logps, n, call, cut in zip(
+                ids_B_T.tolist(), logps_B_T.tolist(), mask_B_T.sum(dim=1).tolist(), calls, cut_B.tolist(), strict=True
+            )
         ]
-        return self.tokenizer.batch_decode(rows, clean_up_tokenization_spaces=False)
+
+    def _may_close(self, ids: Tensor, ended: Tensor) -> list[int]:
+        """Where a token may complete a call: few, so that few texts are decoded."""
+        if not self.tools:
+            return []
+        return (torch.isin(ids, self.closing_ids.to(ids.device)) & ~ended).nonzero().squeeze(1).tolist()
+
+    def _call(self, row: Row, ids: list[int]) -> str | None:
+        """The call that a turn's tokens hold; None where they hold none."""
+        if row.tool is None:
+            return None
+        return row.tool.call(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def closing_tokens(tokenizer, tools: dict[str, Tool]) -> Tensor:
+    """Tokens that may complete a call: their text holds a character with which one ends."""
+    ends = set().union(*(tool.ends for tool in tools.values()))
+    texts = tokenizer.batch_decode([[i] for i in range(len(tokenizer))], skip_special_tokens=True)
+    return torch.tensor([i for i, text in enumerate(texts) if ends & set(text)], dtype=torch.long)
+
+
+def prompt_rows(prompts: Prompts, group: int, tau_P: Tensor, first_sample: int, tools: dict[str, Tool]) -> list[Row]:
+    """`group` empty completions for each prompt, its group contiguous."""
+    ids_of = zip(prompts.prompt_ids_P_S.tolist(), prompts.prompt_mask_P_S.tolist(), strict=True)
+    prompt_ids = [[token for token, real in zip(ids, mask, strict=True) if real] for ids, mask in ids_of]
+    return [
+        Row(slot, sample, tau, tools.get(problem.task), ids)
+        for problem, slot, tau, ids in zip(
+            prompts.problems, prompts.slots_P.tolist(), tau_P.tolist(), prompt_ids, strict=True
+        )
+        for sample in range(first_sample, first_sample + group)
+    ]
+
+
+def collect(
+    prompts: Prompts, rows: list[Row], temperature_B: Tensor, tokenizer, stop_ids: Tensor, with_tools: bool
+) -> Rollouts:  # fmt: skip
+    """Finished completions as tensors on the prompts' device, and as texts without EOS and pads."""
+    device, stop = prompts.prompt_ids_P_S.device, set(stop_ids.tolist())
+
+    def padded(values_of, fill):
+        width = max(len(row.ids) for row in rows)
+        return torch.tensor([[*v, *[fill] * (width - len(v))] for v in map(values_of, rows)], device=device)
+
+    def texts(kept):
+        ids = [[i for i, sampled in zip(row.ids, row.sampled, strict=True) if kept(i, sampled)] for row in rows]
+        return tokenizer.batch_decode(ids, clean_up_tokenization_spaces=False)
+
+    def each(values):
+        return torch.tensor(list(values), device=device)
+
+    rollouts = Rollouts(
+        prompts,
+        padded(lambda row: row.ids, tokenizer.pad_token_id),
+        padded(lambda row: row.sampled, False),
+        padded(lambda row: row.logps, 0.0),
+        temperature_B,
+        each(row.truncated for row in rows),
+        texts(lambda i, sampled: sampled and i not in stop),
+    )
+    if with_tools:
+        rollouts.present_B_T = padded(lambda row: [True] * len(row.ids), False)
+        rollouts.transcripts = texts(lambda i, sampled: i not in stop)
+        rollouts.calls_B, rollouts.failed_calls_B = each(r.calls for r in rows), each(r.failed for r in rows)
+    return rollouts
 
 
 def sample_token(logits_B_V: Tensor, tau_B: Tensor, top_p: float, u_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -340,12 +436,6 @@ def _inference_mode(model: nn.Module):
         model.train(training)
 
 
-def _widen(values_B_T: Tensor, width: int, fill=0) -> Tensor:
+def _widen(values_B_T: Tensor, width: int) -> Tensor:
     """Pad T on the right."""
-    return nn.functional.pad(values_B_T, (0, width - values_B_T.shape[1]), value=fill)
-
-
-def _stack(parts, fill) -> Tensor:
-    """Concatenate (B_i, T_i) tensors along B, padding T on the right."""
-    width = max(part.shape[1] for part in parts)
-    return torch.cat([_widen(part, width, fill) for part in parts])
+    return nn.functional.pad(values_B_T, (0, width - values_B_T.shape[1]))

@@ -1,5 +1,6 @@
 """What a run holds and what each part of an update does; `training.train` puts them in order."""
 
+import dataclasses
 import math
 import warnings
 from pathlib import Path
@@ -16,6 +17,7 @@ from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint, policy
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.evaluate import evaluate
+from agpo_core.training.reward_model import appraise, load_reward_model
 from agpo_core.training.rollout import Prompts, Rollouts, TransformersEngine, score
 from agpo_core.training.setup import learning_rate, make_accelerator, make_controllers
 from agpo_core.training.watch import Watch
@@ -32,7 +34,9 @@ class Run:
     def __init__(self, config: TrainConfig, run_dir: Path):
         self.config, self.run_dir = config, Path(run_dir)
         self.accelerator = accelerator = make_accelerator(config)
-        self.tasks: dict[str, Task] = {n: get_task(n, config.data_dir) for n in config.tasks}
+        self.tasks: dict[str, Task] = {
+            n: get_task(n, config.data_dir, config.train_on_evaluation_sets) for n in config.tasks
+        }
         if not self.tasks:
             raise ConfigError("tasks is empty: name at least one.")
         self.pools: list[list[Problem]] = [t.problems("train") for t in self.tasks.values()]
@@ -40,6 +44,7 @@ class Run:
         torch.manual_seed(config.seed)  # LoRA's initial weights; sampling has its own streams
         model, self.tokenizer = policy.load_policy(config)
         self.reference = policy.Reference(model, config).to(accelerator.device)
+        self.reward_model = load_reward_model(config, self.tokenizer, accelerator.device)
         groups = [{"params": [p for p in model.parameters() if p.requires_grad]}]
         self.rates = [1.0]  # of each parameter group, relative to the policy's
         if config.critic != "none":
@@ -55,7 +60,7 @@ class Run:
         self.model, self.optimiser = accelerator.prepare(model, optimiser)
         self.whole = accelerator.unwrap_model(self.model)  # policy, and critic where there is one
         self.policy = self.whole if config.critic == "none" else self.whole.policy
-        self.engine = TransformersEngine(self.policy, self.tokenizer, config)
+        self.engine = TransformersEngine(self.policy, self.tokenizer, config, self.tasks)
 
         self.clip, self.temperature, self.kl = make_controllers(config, self.policy.config.vocab_size)
         self.horizon = Horizon(config.horizon_unit, config.horizon)
@@ -103,7 +108,7 @@ class Run:
             prefixes = self.engine.open(prompts)
         tau_P = torch.full((len(prompts.problems),), c.tau_base, device=self.accelerator.device)
         rollouts = self.engine.sample(prompts, prefixes, c.probe_size, tau_P, "probe", update)
-        score(rollouts, self.tasks)
+        self.score(rollouts)
         self.horizon.count("probe", self.total(rollouts.tokens))
         statistics = self.statistics(rollouts)
         mean = probe.ProbeState.mean(statistics)
@@ -154,7 +159,7 @@ class Run:
         if self.config.advantage != "greedy_baseline":
             return None
         rollouts = self.engine.sample(prompts, prefixes, 1, self.per_prompt(0.0), "probe", update)
-        score(rollouts, self.tasks)
+        self.score(rollouts)
         self.horizon.count("probe", self.total(rollouts.tokens))
         return rollouts.rewards_B
 
@@ -162,7 +167,7 @@ class Run:
         """Sample and grade the training rollouts; groups without signal may be drawn once more."""
         G = self.config.group_size
         rollouts = self.engine.sample(prompts, prefixes, G, tau_P, "train", update)
-        score(rollouts, self.tasks)
+        self.score(rollouts)
         if self.config.equal_groups == "resample":
             self._resample(rollouts, tau_P, update)
         return rollouts
@@ -175,8 +180,14 @@ class Run:
             return
         prompts = rollouts.prompts.select(again)
         fresh = self.engine.sample(prompts, self.engine.open(prompts), G, tau_P[again], "train", update, first_sample=G)
-        score(fresh, self.tasks)
+        self.score(fresh)
         rollouts.replace(again, fresh)
+
+    def score(self, rollouts: Rollouts) -> None:
+        """Grade every completion; where there is a reward model its score takes the place of the grade."""
+        score(rollouts, self.tasks)
+        if self.reward_model is not None:
+            rollouts.rewards_B = self.reward_model.score(rollouts)
 
     # -- controllers ----------------------------------------------------------------------------
 
@@ -461,6 +472,12 @@ class Run:
         if c.critic != "none":
             row["value_loss"] = sum(s["value_loss"] for s in steps) / len(steps)
             row["explained_variance"] = self.explained_variance(batch)
+        if self.reward_model is not None:  # graded anew: groups may have been drawn again since
+            graded = dataclasses.replace(rollouts)
+            score(graded, self.tasks)
+            row["reward_gold"] = self.gather(graded.rewards_B.view(-1, G).mean(dim=1)).mean().item()
+        if rollouts.calls_B is not None:
+            row |= self.tool_use(rollouts)
         if c.kl_control == "adaptive":
             row["beta"] = batch.beta
         if batch.reference_logps_B_T is not None:
@@ -472,9 +489,20 @@ class Run:
             for i in range(0, len(rollouts.texts), max(1, len(rollouts.texts) // 3)):
                 problem = rollouts.prompts.problems[i // G]
                 sample = {"update": h.updates, "task": problem.task, "prompt": problem.prompt,
-                          "completion": rollouts.texts[i], "answer": problem.answer,
+                          "completion": rollouts.transcripts[i], "answer": problem.answer,
                           "reward": rollouts.rewards_B[i].item()}  # fmt: skip
                 provenance.append_jsonl(self.run_dir / "samples.jsonl", sample)
+
+    def tool_use(self, rollouts: Rollouts) -> dict:
+        """How often the policy called its tool, over all ranks; nothing called has no failures."""
+        counts = ((rollouts.calls_B > 0).sum(), rollouts.calls_B.sum(), rollouts.failed_calls_B.sum())
+        callers, calls, failed = map(self.total, counts)
+        completions = self.config.prompts_per_update * self.config.group_size
+        return {
+            "tool_share": callers / completions,
+            "tool_calls": calls / completions,
+            "tool_failures": failed / max(1, calls),
+        }
 
     def write(self, row: dict) -> None:
         """Append a line to metrics.jsonl, and say what it gives reason to warn of."""
@@ -517,7 +545,17 @@ class Run:
             "macro": sum(scores.values()) / len(scores),
             "problems": count,
         }
+        if self.reward_model is not None:
+            point["sampled"] = self._appraise(split, count)
         return {**point, "rewards": rewards} if split == "test" else point
+
+    def _appraise(self, split: str, count: int) -> dict:
+        """Means over a split of what `reward_model.appraise` gives, over all ranks."""
+        problems = [problem for task in self.tasks.values() for problem in task.problems(split)[:count]]
+        slots = range(len(problems))[self.accelerator.process_index :: self.accelerator.num_processes]
+        found = appraise(self, [problems[i] for i in slots], list(slots))
+        self.horizon.count("evaluation", self.total(sum(found["length"])))
+        return {name: self.total(float(sum(values))) / len(problems) for name, values in found.items()}
 
     def _write_evaluations(self) -> None:
         if self.accelerator.is_main_process:

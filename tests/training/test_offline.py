@@ -70,7 +70,7 @@ def test_equal_rewards_give_no_pair_and_say_so(config, tmp_path, monkeypatch):
         def grade(self, problem, completion):
             return Graded(1.0, completion)
 
-    monkeypatch.setattr(run_module, "get_task", lambda name, data_dir=None: Constant(name))
+    monkeypatch.setattr(run_module, "get_task", lambda name, *rest: Constant(name))
     with pytest.raises(ConfigError, match="dpo found no pair"):
         train_dpo(config("dpo", horizon=1.0, dev_problems=0), tmp_path)
 

@@ -165,6 +165,16 @@ def test_every_recipe_computes_on_two_ranks_what_it_computes_on_one(seen, method
         assert_close(found, expected, rel=1e-3)
 
 
+def test_turns_with_a_tool_are_those_of_one_process(seen):
+    (whole,), *ranks = (updates(record, "tool") for record in (seen[0], *seen[1]))
+    assert by_slot(*(rank[0] for rank in ranks), "texts") == whole["texts"]
+    rows = [provenance.read_jsonl(folder / "tool" / "metrics.jsonl")[0] for folder in seen[2].values()]
+    for row in rows:
+        del row["seconds"], row["seconds_left"]
+    assert rows[0]["tool_calls"] > 0
+    assert_close(rows[1], rows[0], rel=1e-3)
+
+
 def without_times(record):
     return [
         {**entry, "horizon": {**entry["horizon"], "seconds": None}} if "horizon" in entry else entry for entry in record

@@ -4,8 +4,8 @@
 
 FOLDER holds `config.yaml`. The run is trained straight through in FOLDER/straight, broken off and
 resumed in FOLDER/resumed, and for one update with controllers of each prompt's own in
-FOLDER/prompt; every recipe is trained for two updates in FOLDER/<recipe>. Each rank writes what it saw to
-FOLDER/rank<r>.json.
+FOLDER/prompt and with a tool in FOLDER/tool; every recipe is trained for two updates in FOLDER/<recipe>. Each rank
+writes what it saw to FOLDER/rank<r>.json.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ from agpo_core.config import TrainConfig
 from agpo_core.training import run as run_module
 from agpo_core.training import train as module
 from tests.conftest import Toy
+from tests.training.test_tools import Talk
 
 
 class ObservedRun(run_module.Run):
@@ -78,13 +79,16 @@ def of_recipe(method: str, config: TrainConfig) -> TrainConfig:
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     module.Run = ObservedRun
-    run_module.get_task = lambda name, data_dir=None: Toy(name)
+    run_module.get_task = lambda name, *rest: Toy(name)
     config = recipes.load(folder / "config.yaml")
     seen = {
         "straight": observe(config, folder / "straight", [None]),
         "resumed": observe(config, folder / "resumed", [2, None]),
         "prompt": observe(config.replace(controller_scope="prompt"), folder / "prompt", [1]),
     }
+    run_module.get_task = lambda name, *rest: Talk(name)
+    seen["tool"] = observe(config, folder / "tool", [1])
+    run_module.get_task = lambda name, *rest: Toy(name)
     for method in (name for name in recipes.RECIPES if name != "dpo"):
         observe(of_recipe(method, config), folder / method, [None])
     provenance.write_json(folder / f"rank{os.environ.get('RANK', '0')}.json", seen)

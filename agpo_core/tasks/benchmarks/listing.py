@@ -1,0 +1,109 @@
+"""What the command line prints of the benchmarks."""
+
+from __future__ import annotations
+
+import warnings
+
+from agpo_core.tasks import SPLITS, TASKS, get_task, grading
+from agpo_core.tasks.benchmarks.pairs import HUB_ID, preference_pairs
+from agpo_core.tasks.benchmarks.table import LISTED, Benchmark
+
+COLUMNS = ("name", "language", "kind", "split", "records", "official", "source", "metric")
+
+
+def rows(data_dir: str | None = None) -> list[tuple[str, ...]]:
+    """A row for every split that a benchmark has; the hub is not asked for its records.
+
+    Raises:
+        ValueError: a file of `data_dir` is not in its official format.
+    """
+    found = []
+    for benchmark in LISTED.values():
+        for split in splits(benchmark):
+            size = benchmark.sizes.get(split)
+            official = "held out of train" if split not in benchmark.sizes else "?" if size is None else str(size)
+            found.append(
+                (
+                    benchmark.name,
+                    benchmark.language,
+                    benchmark.kind,
+                    split,
+                    _count(lambda b=benchmark, s=split: get_task(b.name, data_dir).problems(s), data_dir),
+                    official,
+                    next((hub.id for hub in benchmark.hub.values()), "files alone"),
+                    benchmark.metric,
+                )
+            )
+    pairs = _count(lambda: preference_pairs(data_dir), data_dir)
+    return [*found, ("preference_pairs", "en", "pairs", "train", pairs, "?", HUB_ID, "none: training only")]
+
+
+def splits(benchmark: Benchmark) -> list[str]:
+    """The splits that can be asked of a benchmark's task."""
+    return [split for split in SPLITS if split in benchmark.sizes or (split == "dev" and "train" in benchmark.sizes)]
+
+
+def _count(load, data_dir: str | None) -> str:
+    if data_dir is None:
+        return "?"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # parts of a split and machines without a sandbox are seen elsewhere
+            return str(len(load()))
+    except FileNotFoundError:
+        return "?"
+
+
+def table(data_dir: str | None = None) -> str:
+    """The rows in columns, and the names of the other tasks."""
+    lines = [COLUMNS, *rows(data_dir)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    others = ", ".join(name for name in TASKS if name not in LISTED)
+    return "\n".join([*text, "", f"Tasks that need no file, or are a part of one above: {others}"])
+
+
+def markdown() -> str:
+    """The benchmarks with the records of their official splits, as a table for the documentation."""
+    lines = [
+        "| task | what it is | language | answers | train | dev | test | from the hub | reported |",
+        "|---|---|---|---|---:|---:|---:|---|---|",
+    ]
+    for b in LISTED.values():
+        counts = ["" if split not in b.sizes else str(b.sizes[split] or "?") for split in SPLITS]
+        if not counts[1] and counts[0]:
+            counts[1] = "of train"
+        hub = ", ".join(dict.fromkeys(f"`{source.id}`" for source in b.hub.values())) or "files alone"
+        cells = [f"`{b.name}`", b.title, b.language, b.kind, *counts, hub, b.metric]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def show(name: str, index: int, split: str = "test", data_dir: str | None = None) -> str:
+    """A record: what it asks, its prompt, its answer as written and in canonical form.
+
+    Raises:
+        ValueError: there is no such task, split or record.
+    """
+    task = get_task(name, data_dir)
+    problems = task.problems(split)
+    if not 0 <= index < len(problems):
+        raise ValueError(f"index: {name} has {len(problems)} {split} records; use 0 to {len(problems) - 1}")
+    problem = problems[index]
+    parts = [f"{name}, {split} record {index} of {len(problems)}: {problem.id}", "-- prompt --", problem.prompt]
+    if problem.tests:
+        stdin, expected = problem.tests[0]
+        parts += [f"-- {len(problem.tests)} tests; the first: input --", stdin, "-- output --", expected]
+    elif problem.answer:
+        parts += ["-- answer --", problem.answer, "-- canonical answer --", str(_canonical(task, problem))]
+    else:
+        parts.append("-- no right answer: prompts alone --")
+    if reason := name in LISTED and LISTED[name].not_by_rule.get(problem.id):
+        parts.append(f"-- no rule can grade this record: {reason} --")
+    return "\n".join(part.rstrip("\n") for part in parts)
+
+
+def _canonical(task, problem):
+    if task.name in LISTED:
+        return grading.canonical(problem.answer, LISTED[task.name].profile)
+    return task.grade(problem, problem.answer).answer

@@ -1,0 +1,125 @@
+"""The one way from a benchmark's entry in the table to its records."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from agpo_core.tasks import grading
+from agpo_core.tasks.benchmarks.records import Malformed, Record, Schema
+from agpo_core.tasks.benchmarks.sources import Files, Rows, from_hub
+from agpo_core.tasks.benchmarks.table import Benchmark
+
+MAX_PLAIN = 200  # characters up to which a formula is taken to be readable without trying
+
+_log = logging.getLogger(__name__)
+
+
+def load(benchmark: Benchmark, split: str, data_dir: Path | None) -> tuple[Record, ...]:
+    """All records of an official split, from the files in `data_dir`, or from the hub where that is None.
+
+    Raises:
+        FileNotFoundError, ValueError: a file is missing, unreadable, empty, or a record in it is not as it should be;
+            names the file and the line. No part of a split is returned.
+        ConnectionError: the hub cannot be read.
+    """
+    if data_dir is None:
+        if split not in benchmark.hub:
+            raise ValueError(
+                f"{benchmark.name}: the {split} split is not on the hub; set data_dir to a folder with "
+                f"{benchmark.release}"
+            )
+        source, origin, remedy = benchmark.hub[split], benchmark.name, "set data_dir to a folder with"
+        rows = from_hub(benchmark.name, source, benchmark.release)
+    else:
+        (paths, source), origin, remedy = _find(benchmark, split, data_dir), "data_dir", "give"
+        rows = (row for path in paths for row in source.read(path))
+    try:
+        found = list(_records(benchmark, split, rows, source.schema))
+        if not found:
+            raise ValueError(f"the {split} split of {benchmark.name} has no record")
+    except ValueError as error:
+        raise ValueError(f"{origin}: {error}; {remedy} {benchmark.release}") from error
+    return tuple(found)
+
+
+def _records(benchmark: Benchmark, split: str, rows: Rows, schema: Schema) -> Iterable[Record]:
+    """The records of the rows, one a question where the benchmark is deduplicated.
+
+    What cannot be trained on is left out of a training split, with a line in the log; elsewhere it is an error.
+    """
+    records = _readable_records(benchmark, split, rows, schema)
+    return _deduplicated(records, benchmark.name) if benchmark.deduplicated else records
+
+
+def _readable_records(benchmark: Benchmark, split: str, rows: Rows, schema: Schema) -> Iterable[Record]:
+    for row, where in rows:
+        try:
+            record = schema(row)
+        except Malformed as error:
+            raise ValueError(f"{where} {error}") from error
+        if benchmark.profile is None or _readable(record.answer, benchmark.profile):
+            yield record
+        elif split == "train":
+            _log.info("%s: left out %s: the answer %r cannot be graded", benchmark.name, where, record.answer)
+        else:
+            raise ValueError(
+                f"{where} has the answer {record.answer!r}, which the rules of {benchmark.profile} cannot read"
+            )
+
+
+def _find(benchmark: Benchmark, split: str, data_dir: Path) -> tuple[list[Path], Files]:
+    """The files of a split: of the first layout of which one is there, and then all of it must be there.
+
+    Its own folder goes before the folder itself: a file of another benchmark may bear the same name there.
+    """
+    for layout in benchmark.files.get(split, ()):
+        for folder in (*benchmark.folders, "."):
+            found = [(pattern, _in_order((data_dir / folder).glob(pattern))) for pattern in layout.patterns]
+            missing = [pattern for pattern, paths in found if not paths]
+            if len(missing) == len(found):
+                continue
+            if missing:
+                raise FileNotFoundError(
+                    f"data_dir: {str(data_dir / folder)!r} has a part of the {split} split of {benchmark.name}, and "
+                    f"not {', '.join(missing)}; give all of {benchmark.release}"
+                )
+            return [path for _, paths in found for path in paths], layout
+    raise FileNotFoundError(
+        f"data_dir: {str(data_dir)!r} has no {split} split of {benchmark.name}; give {benchmark.release}"
+    )
+
+
+def _in_order(paths) -> list[Path]:
+    """By number where files are numbered."""
+    return sorted(paths, key=lambda path: (len(path.stem), path.stem) if path.stem.isdigit() else (0, path.stem))
+
+
+def _readable(answer: str, profile: str) -> bool:
+    """Whether grading can use a gold. Formulas are only tried where they are long: all short ones equal themselves."""
+    if grading.get_profile(profile).symbolic and len(answer) <= MAX_PLAIN and any(map(str.isalnum, answer)):
+        return True
+    return grading.read(answer, profile) is not None
+
+
+def _deduplicated(records: Iterable[Record], name: str) -> list[Record]:
+    """One record a question, blanks apart, in the order of their first; a question with two answers is left out."""
+    first: dict[str, Record] = {}
+    contradicted, total = set(), 0
+    for total, record in enumerate(records, start=1):
+        key = " ".join(record.question.split())
+        if first.setdefault(key, record).answer != record.answer:
+            contradicted.add(key)
+    if contradicted:
+        _log.info("%s: left out %d questions that come with different answers", name, len(contradicted))
+    if len(first) < total:
+        _log.info("%s: %d records are %d different questions", name, total, len(first))
+    return [record for key, record in first.items() if key not in contradicted]
+
+
+def draw(question: str, parts: int) -> int:
+    """A number in [0, parts) that a question alone decides, whatever its place and copy: what held-out splits go by."""
+    digest = hashlib.sha256(" ".join(question.split()).encode()).digest()
+    return int.from_bytes(digest[:8], "big") % parts

@@ -1,0 +1,182 @@
+"""Rows of a release, from its files or from the hub, each with the place where it stands.
+
+Readers are strict: the first thing that is wrong raises `ValueError` with its file and line. What reads them takes all
+rows or none.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agpo_core.tasks.benchmarks.records import Schema
+
+Rows = Iterable[tuple[object, str]]  # row, and "file, line n"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one split. Every pattern must match at least one file."""
+
+    patterns: tuple[str, ...]
+    read: Callable[[Path], Rows]
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class Hub:
+    """One split of a data set on the hub; several configurations are read one after the other."""
+
+    id: str
+    split: str
+    schema: Schema
+    configs: tuple[str | None, ...] = (None,)
+    data_files: str | None = None  # of a repository that holds several data sets
+
+
+def text_of(path: Path) -> str:
+    """A file as text.
+
+    Raises:
+        ValueError: it is not UTF-8; names the line.
+    """
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line} is not UTF-8 text ({error.reason}, byte {error.start})") from error
+    if not text.strip():
+        raise ValueError(f"{path} is empty")
+    return text
+
+
+def jsonl(path: Path) -> Rows:
+    """One JSON value a line. Lines end at a newline alone: a text may hold Unicode's other line ends."""
+    lines = text_of(path).split("\n")
+    if not lines[-1].strip():
+        lines.pop()
+    return [(_json(line, f"{path}, line {number}"), f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def _json(text: str, where: str):
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON ({error or type(error).__name__})") from error
+
+
+def _json_file(path: Path):
+    text = text_of(path)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno} is not JSON ({error.msg}, column {error.colno})") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is not JSON (too deep)") from error
+
+
+def json_object(path: Path) -> Rows:
+    """A file that holds one record."""
+    return [(_json_file(path), str(path))]
+
+
+def json_array(path: Path) -> Rows:
+    """A file that holds a list of records."""
+    rows = _json_file(path)
+    if not isinstance(rows, list):
+        raise ValueError(f"{path} holds a {type(rows).__name__} instead of a list of records")
+    return [(row, f"{path}, record {index}") for index, row in enumerate(rows)]
+
+
+def parquet(path: Path) -> Rows:
+    """Rows as they are read: DAPO's file holds each of its prompts a hundred times."""
+    import pyarrow
+    import pyarrow.parquet
+
+    index = 0
+    try:
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
+            for row in batch.to_pylist():
+                yield row, f"{path}, row {index}"
+                index += 1
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as parquet ({str(error).splitlines()[0]})") from error
+
+
+def _csv(path: Path) -> list[tuple[list[str], int]]:
+    """Rows of a CSV file, each with the line on which it ends."""
+    reader = csv.reader(io.StringIO(text_of(path), newline=""), strict=True)
+    rows = []
+    try:
+        for row in reader:
+            rows.append((row, reader.line_num))
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num} is not CSV ({error})") from error
+    return rows
+
+
+def mmlu_csv(path: Path) -> Rows:
+    """Question, four options and a letter a row, without a header; the subject is in the file's name."""
+    subject = path.stem.rpartition("_")[0]
+    rows = []
+    for row, line in _csv(path):
+        if len(row) != 6:
+            raise ValueError(f"{path}, line {line} has {len(row)} columns instead of 6")
+        question, *options, answer = row
+        record = {"question": question, "choices": options, "answer": answer, "subject": subject}
+        rows.append((record, f"{path}, line {line}"))
+    return rows
+
+
+def matharena(path: Path) -> Rows:
+    """A competition's folder, by its answers.csv: problems/<id>.tex for every answer, as many as config.yaml says."""
+    import yaml
+
+    header, *answers = _csv(path)
+    if header[0] != ["id", "answer"]:
+        raise ValueError(f"{path}, line 1 has the columns {', '.join(header[0])} instead of id, answer")
+    rows = []
+    for row, line in answers:
+        if len(row) != 2:
+            raise ValueError(f"{path}, line {line} has {len(row)} columns instead of 2")
+        problem = path.parent / "problems" / f"{row[0]}.tex"
+        if not row[0].isdigit() or not problem.is_file():
+            raise ValueError(f"{path}, line {line} names the problem {row[0]!r}, and {problem} is not there")
+        rows.append(({"problem": text_of(problem), "answer": row[1]}, f"{path}, line {line}"))
+    config = path.parent / "config.yaml"
+    if config.is_file():
+        try:
+            expected = yaml.safe_load(text_of(config))["n_problems"]
+        except (yaml.YAMLError, TypeError, KeyError) as error:
+            raise ValueError(f"{config} is not YAML with a field `n_problems` ({type(error).__name__})") from error
+        if expected != len(rows):
+            raise ValueError(f"{path} has {len(rows)} answers, and {config.name} says {expected}")
+    return rows
+
+
+def from_hub(name: str, hub: Hub, release: str) -> Rows:
+    """The rows of a split on the hub.
+
+    Raises:
+        ConnectionError: it cannot be read, and no copy is cached.
+    """
+    from datasets import load_dataset
+
+    found = []
+    for config in hub.configs:
+        arguments = [hub.id] if config is None else [hub.id, config]
+        keywords = {} if hub.data_files is None else {"data_files": {hub.split: hub.data_files}}
+        try:
+            rows = load_dataset(*arguments, split=hub.split, **keywords)
+        except Exception as error:  # the hub's client raises a dozen types, all of which mean: the data are not here
+            raise ConnectionError(
+                f"{name}: the hub's {hub.id} cannot be read ({type(error).__name__}); go online, or set data_dir to a "
+                f"folder with {release}"
+            ) from error
+        found.append((rows, " ".join(filter(None, (hub.id, config, hub.split)))))
+    return ((row, f"{place}, row {index}") for rows, place in found for index, row in enumerate(rows))

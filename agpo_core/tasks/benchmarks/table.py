@@ -1,0 +1,304 @@
+"""The benchmarks, as data: what each asks, how it is graded, where its records are, in which schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from agpo_core.tasks.benchmarks import records
+from agpo_core.tasks.benchmarks.sources import (
+    Files,
+    Hub,
+    json_array,
+    json_object,
+    jsonl,
+    matharena,
+    mmlu_csv,
+    parquet,
+)
+
+BOXED = {
+    "en": "Please reason step by step, and put your final answer within \\boxed{}.",
+    "zh": "请通过逐步推理来解答问题，并把最终答案放置于\\boxed{}中。",
+}  # of DeepSeekMath's zero-shot evaluation
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark or training set.
+
+    Args:
+        name, title, stands_in_for: as of every task.
+        language: "en" or "zh".
+        kind: what an answer is: "number", "formula", "choice", "blanks", "roles", "program"; "prompt" for none.
+        profile: name of its grading profile; None: nothing grades it by rule.
+        metric: what is reported on it.
+        evaluation_only: nothing is trained on it, unless told otherwise.
+        sizes: records of each official split.
+        release: the official files, in words, for error messages.
+        folders: where they lie below a folder of several benchmarks' files; the folder itself is tried last.
+        files: of each official split, the layouts to look for, in this order.
+        hub: of each official split; a split without one is in files alone.
+        deduplicated: whether records with the same question are one.
+        not_by_rule: records that no rule can grade (they equal their own wording alone), each with the reason.
+    """
+
+    name: str
+    title: str
+    stands_in_for: str
+    language: str
+    kind: str
+    profile: str | None
+    metric: str
+    sizes: Mapping[str, int | None]
+    evaluation_only: bool = True
+    release: str = ""
+    folders: tuple[str, ...] = ()
+    files: Mapping[str, tuple[Files, ...]] = field(default_factory=dict)
+    hub: Mapping[str, Hub] = field(default_factory=dict)
+    deduplicated: bool = False
+    not_by_rule: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def instruction(self) -> str:
+        """What follows a question, zero-shot."""
+        return "" if self.kind == "prompt" else BOXED[self.language]
+
+
+GREEDY, AVERAGE = "greedy accuracy", "avg@32"
+
+MATH_SUBJECTS = (
+    "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
+    "precalculus",
+)  # fmt: skip
+# `STEM` of the official categories.py.
+MMLU_SUBJECTS = (
+    "abstract_algebra", "astronomy", "college_biology", "college_chemistry", "college_computer_science",
+    "college_mathematics", "college_physics", "computer_security", "conceptual_physics", "electrical_engineering",
+    "elementary_mathematics", "high_school_biology", "high_school_chemistry", "high_school_computer_science",
+    "high_school_mathematics", "high_school_physics", "high_school_statistics", "machine_learning",
+)  # fmt: skip
+
+
+def _math_files(split: str) -> Files:
+    return Files(tuple(f"{split}/{subject}/*.json" for subject in MATH_SUBJECTS), json_object, records.math)
+
+
+def _math_hub(split: str) -> Hub:
+    return Hub("EleutherAI/hendrycks_math", split, records.math, MATH_SUBJECTS)
+
+
+def _mmlu_files(split: str) -> Files:
+    return Files(tuple(f"{split}/{subject}_{split}.csv" for subject in MMLU_SUBJECTS), mmlu_csv, records.mmlu)
+
+
+def _mmlu_hub(split: str) -> Hub:
+    return Hub("cais/mmlu", split, records.mmlu, MMLU_SUBJECTS)
+
+
+def _lines(pattern: str, schema: records.Schema) -> tuple[Files, ...]:
+    return (Files((pattern,), jsonl, schema),)
+
+
+def _competition(*folders: str) -> Files:
+    return Files(tuple(f"{folder}/answers.csv" for folder in folders), matharena, records.contest)
+
+
+_AGIEVAL = ("agieval/v1", "agieval/data/v1", "data/v1", "v1")
+_MATHARENA = ("matharena", "matharena/data", "data")
+_PLAIN = records.open_question
+
+_TABLE = (
+    Benchmark(
+        "math", "MATH: competition mathematics", "MATH", "en", "formula", "math", GREEDY,
+        {"train": 7500, "test": 5000},
+        evaluation_only=False,
+        release="MATH/train/<subject>/<n>.json and MATH/test/<subject>/<n>.json of the official release",
+        folders=("math/MATH", "MATH", "math"),
+        files={
+            # Second, a copy of train whose answers are taken out of the solutions already (agentica-project/rllm).
+            "train": (_math_files("train"), Files(("train_rllm/math.json",), json_array, records.math_answer)),
+            "test": (_math_files("test"),),
+        },
+        hub={split: _math_hub(split) for split in ("train", "test")},
+    ),
+    Benchmark(
+        "math500", "MATH-500: a part of MATH test", "MATH-500", "en", "formula", "math500", GREEDY, {"test": 500},
+        release="test.jsonl (500 lines with `problem`, `solution`, `answer`, `subject`)",
+        folders=("math500",),
+        files={"test": _lines("test.jsonl", records.named("problem", "answer", "subject"))},
+        hub={"test": Hub("HuggingFaceH4/MATH-500", "test", records.named("problem", "answer", "subject"))},
+    ),
+    Benchmark(
+        "ocw", "OCWCourses: undergraduate science", "OCWCourses", "en", "formula", "ocw", GREEDY, {"test": 272},
+        release="test.jsonl (272 lines with `problem`, `solution`, `answer`)",
+        folders=("ocw", "OCWCourses"),
+        files={"test": _lines("test.jsonl", _PLAIN)},
+        hub={"test": Hub("open-web-math/ocwcourses", "test", _PLAIN)},
+        not_by_rule={"test-72": "two formulas side by side, with dollars between them"},
+    ),
+    Benchmark(
+        "sat_math", "SAT-Math: AGIEval's 220 questions", "SAT", "en", "choice", "sat_math", GREEDY, {"test": 220},
+        release="sat-math.jsonl of AGIEval's data/v1",
+        folders=_AGIEVAL,
+        files={"test": _lines("sat-math.jsonl", records.agieval_choice)},
+        hub={"test": Hub("hails/agieval-sat-math", "test", partial(
+            records.agieval_choice_on_hub, head="Q: ", tail=" Answer Choices: "))},
+    ),
+    Benchmark(
+        "sat_llemma", "SAT of May 2023: Llemma's 32 questions", "SAT", "en", "choice", "sat", GREEDY, {"test": 32},
+        release="test.jsonl (32 lines with `question`, `options`, `Answer`)",
+        folders=("sat", "math_sat"),
+        files={"test": _lines("test.jsonl", records.sat)},
+        hub={"test": Hub("mcaleste/sat_multiple_choice_math_may_23", "train", partial(
+            records.sat, question="Question", options="Possible Answers", answer="Answer"))},
+    ),
+    Benchmark(
+        "mmlu_stem", "MMLU-STEM: 18 subjects", "MMLU-STEM", "en", "choice", "mmlu_stem", GREEDY,
+        {"dev": 321, "test": 3018},
+        release="dev/, val/ and test/ of the official data.tar, with <subject>_<split>.csv for 18 subjects",
+        folders=("mmlu/data", "mmlu", "data"),
+        files={"dev": (_mmlu_files("val"),), "test": (_mmlu_files("test"),), "shots": (_mmlu_files("dev"),)},
+        hub={"dev": _mmlu_hub("validation"), "test": _mmlu_hub("test"), "shots": _mmlu_hub("dev")},
+    ),
+    Benchmark(
+        "cmath", "CMATH: Chinese primary-school problems", "CMATH", "zh", "number", "cmath", GREEDY,
+        {"dev": 600, "test": 1098},
+        release="cmath_dev.jsonl and test.jsonl (lines with `input` or `question`, and `golden`)",
+        folders=("cmath",),
+        files={
+            "dev": _lines("cmath_dev.jsonl", records.named("input", "golden")),
+            "test": _lines("test.jsonl", records.named("question", "golden")),
+        },
+        hub={
+            "dev": Hub("weitianwen/cmath", "validation", records.named("question", "golden")),
+            "test": Hub("weitianwen/cmath", "test", records.named("question", "golden")),
+        },
+    ),
+    Benchmark(
+        "gaokao_cloze", "GaokaoMath-Cloze: fill in the blanks", "GaokaoMath-Cloze", "zh", "blanks", "gaokao_cloze",
+        GREEDY, {"test": 118},
+        release="gaokao-mathcloze.jsonl of AGIEval's data/v1",
+        folders=_AGIEVAL,
+        files={"test": _lines("gaokao-mathcloze.jsonl", records.agieval_cloze)},
+        hub={"test": Hub("hails/agieval-gaokao-mathcloze", "test", records.agieval_cloze_on_hub)},
+        not_by_rule={"test-21": "two conditions in words"},
+    ),
+    Benchmark(
+        "gaokao_qa", "GaokaoMath-QA: choices, some with several letters", "GaokaoMath-QA", "zh", "choice", "gaokao_qa",
+        GREEDY, {"test": 351},
+        release="gaokao-mathqa.jsonl of AGIEval's data/v1",
+        folders=_AGIEVAL,
+        files={"test": _lines("gaokao-mathqa.jsonl", records.agieval_choice)},
+        hub={"test": Hub("hails/agieval-gaokao-mathqa", "test", partial(
+            records.agieval_choice_on_hub, head="问题：", tail=" 选项："))},
+    ),
+    Benchmark(
+        "aime24", "AIME 2024", "AIME-24", "en", "number", "aime24", AVERAGE, {"test": 30},
+        release="test.jsonl (`problem`, `answer`), or MathArena's aime/aime_2024_I and aime_2024_II",
+        folders=("aime24", *_MATHARENA),
+        files={"test": (*_lines("test.jsonl", records.contest), _competition("aime/aime_2024_I", "aime/aime_2024_II"))},
+        hub={"test": Hub("Maxwell-Jia/AIME_2024", "train", partial(
+            records.contest, question="Problem", answer="Answer"))},
+    ),
+    Benchmark(
+        "aime25", "AIME 2025", "AIME-25", "en", "number", "aime25", AVERAGE, {"test": 30},
+        release="test2025-I.jsonl and test2025-II.jsonl (`problem`, `answer`), aime25.parquet (`prompt`, "
+        "`reward_model`), or MathArena's aime/aime_2025_I and aime_2025_II",
+        folders=("aime25", *_MATHARENA),
+        files={"test": (
+            Files(("test2025-I.jsonl", "test2025-II.jsonl"), jsonl, records.contest),
+            Files(("aime25.parquet",), parquet, records.chat_prompt),
+            _competition("aime/aime_2025_I", "aime/aime_2025_II"),
+        )},
+        hub={"test": Hub("math-ai/aime25", "test", records.contest)},
+    ),
+    Benchmark(
+        "amc23", "AMC 12 2023", "AMC-23", "en", "number", "amc23", AVERAGE, {"test": 40},
+        release="test.jsonl (`question`, `answer`)",
+        folders=("amc23",),
+        files={"test": _lines("test.jsonl", partial(records.contest, question="question"))},
+        hub={"test": Hub("math-ai/amc23", "test", partial(records.contest, question="question"))},
+    ),
+    *(
+        Benchmark(
+            f"hmmt{year - 2000}", f"HMMT February {year}", f"HMMT-{year - 2000}", "en", "formula",
+            f"hmmt{year - 2000}", AVERAGE, {"test": 30},
+            release=f"MathArena's hmmt/hmmt_feb_{year} (answers.csv, problems/)",
+            folders=_MATHARENA,
+            files={"test": (_competition(f"hmmt/hmmt_feb_{year}"),)},
+            hub={"test": Hub(f"MathArena/hmmt_feb_{year}", "train", records.contest)},
+        )
+        for year in (2024, 2025)
+    ),
+    # The paper's CMIMC has no year. While its evaluation code was written, MathArena had that of 2024 alone, in files;
+    # that of 2025 is on the hub alone.
+    *(
+        Benchmark(
+            f"cmimc{year - 2000}", f"CMIMC {year}", "CMIMC", "en", "formula", "cmimc", AVERAGE, {"test": size},
+            release=f"MathArena's cmimc/cmimc_{year} (answers.csv, problems/)",
+            folders=_MATHARENA,
+            files={"test": (_competition(f"cmimc/cmimc_{year}"),)},
+            hub={} if year == 2024 else {"test": Hub(f"MathArena/cmimc_{year}", "train", records.contest)},
+        )
+        for year, size in ((2024, 30), (2025, 40))
+    ),
+    Benchmark(
+        "arena_hard", "Arena-Hard v0.1: prompts of users", "Chat-Arena-Hard", "en", "prompt", None,
+        "win rate, by a judge", {"test": 500},
+        release="arena-hard-v0.1/question.jsonl of the official release, in its schema of 2024 or 2025",
+        folders=("arena_hard", "data"),
+        files={"test": (
+            *_lines("arena-hard-v0.1/question.jsonl", records.prompt_only),
+            *_lines("arena-hard-v0.1-2025/question.jsonl", records.prompt_only),
+        )},
+        hub={"test": Hub("lmarena-ai/arena-hard-auto-v0.1", "train", records.prompt_only)},
+    ),
+    Benchmark(
+        "arena_hard_v2", "Arena-Hard v2.0: prompts of users", "Chat-Arena-Hard", "en", "prompt", None,
+        "win rate, by a judge", {"test": 750},
+        release="arena-hard-v2.0/question.jsonl of the official release",
+        folders=("arena_hard", "data"),
+        files={"test": _lines("arena-hard-v2.0/question.jsonl", records.prompt_only)},
+        hub={"test": Hub("lmarena-ai/arena-hard-auto", "train", records.prompt_only,
+                         data_files="data/arena-hard-v2.0/question.jsonl")},
+    ),
+    Benchmark(
+        "orz", "ORZ-57k: training problems", "ORZ-57k", "en", "formula", "orz", "none: training only", {"train": None},
+        evaluation_only=False,
+        release="orz_math_57k_collected.json of the official release",
+        folders=("orz", "data"),
+        files={"train": (Files(("orz_math_57k_collected.json",), json_array, records.orz),)},
+        hub={"train": Hub("Open-Reasoner-Zero/orz_math_57k_collection", "train", records.orz)},
+    ),
+    Benchmark(
+        "dapo", "DAPO-Math-17k: training problems", "DAPO-Math-17k", "en", "number", "dapo", "none: training only",
+        {"train": 17917},
+        evaluation_only=False,
+        release="dapo-math-17k.parquet of the official release, or dapo-math-17k.jsonl (`prompt`, `label`)",
+        folders=("dapo", "data"),
+        files={"train": (
+            Files(("dapo-math-17k.parquet",), parquet, records.chat_prompt),
+            Files(("dapo-math-17k.jsonl",), jsonl, records.chat_prompt),
+        )},
+        hub={"train": Hub("BytedTsinghua-SIA/DAPO-Math-17k", "train", records.chat_prompt)},
+        deduplicated=True,
+    ),
+)  # fmt: skip
+
+BENCHMARKS = {benchmark.name: benchmark for benchmark in _TABLE}
+
+# Benchmarks with a module of their own, for the list alone.
+ELSEWHERE = (
+    Benchmark("gsm8k", "GSM8K: grade-school word problems", "GSM8K", "en", "number", "gsm8k", GREEDY,
+              {"train": 7473, "test": 1319}, evaluation_only=False,
+              hub={"train": Hub("openai/gsm8k", "train", _PLAIN), "test": Hub("openai/gsm8k", "test", _PLAIN)}),
+    Benchmark("code_contests", "CodeContests: competitive programming", "CodeContests", "en", "program", None,
+              "share of tests passed", {"train": 13328, "dev": 117, "test": 165}, evaluation_only=False,
+              hub={"test": Hub("deepmind/code_contests", "test", _PLAIN)}),
+    Benchmark("knights_and_knaves", "Knights and Knaves, as released", "Knights and Knaves", "en", "roles",
+              "knights_and_knaves", GREEDY, {"train": 1200, "test": 700}, evaluation_only=False,
+              hub={"test": Hub("K-and-K/knights-and-knaves", "test", _PLAIN)}),
+)  # fmt: skip
+LISTED = {benchmark.name: benchmark for benchmark in (ELSEWHERE[0], *_TABLE, *ELSEWHERE[1:])}

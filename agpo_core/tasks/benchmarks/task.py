@@ -1,0 +1,154 @@
+"""A benchmark as a task: splits, prompts, grades."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from agpo_core.tasks import SPLITS, Graded, Problem, grading
+from agpo_core.tasks.benchmarks.loading import draw, load
+from agpo_core.tasks.benchmarks.records import LETTERS, Record
+from agpo_core.tasks.benchmarks.table import Benchmark
+
+DEV_SHARE = 20  # one question in so many is held out from a training set without a dev split
+SHARED_PARTS = 10  # of an evaluation set that is trained on: 8 parts train, one dev, one test
+
+
+@dataclass(frozen=True)
+class BenchmarkProblem(Problem):
+    """A problem with its parts, for prompts of other forms. `options` are without their letters."""
+
+    question: str = ""
+    options: tuple[str, ...] = ()
+    subject: str = ""
+
+
+class BenchmarkTask:
+    """A benchmark of the table.
+
+    Test is the official split, whole. Dev is the official one; where there is none, the twentieth part of train that
+    `draw` picks, held out from training. A set for evaluation alone has no training split, and no dev split but an
+    official one: to hold one out would change the test set. `for_training` gives it one.
+    """
+
+    def __init__(self, benchmark: Benchmark, data_dir: str | Path | None = None):
+        """
+        Args:
+            benchmark: an entry of the table.
+            data_dir: the folder of its official files, or of several benchmarks' files; None reads the hub.
+        Raises:
+            FileNotFoundError: `data_dir` is not a folder.
+        """
+        self.benchmark = benchmark
+        self.name, self.title, self.stands_in_for = benchmark.name, benchmark.title, benchmark.stands_in_for
+        self.evaluation_only, self._shared = benchmark.evaluation_only, False
+        self.data_dir = None if data_dir is None else Path(data_dir).expanduser()
+        self.official = cache(self._load)
+        if self.data_dir is not None and not self.data_dir.is_dir():
+            raise FileNotFoundError(
+                f"data_dir: no folder {str(self.data_dir)!r}; give one with {benchmark.release}, or null for the hub"
+            )
+
+    def for_training(self) -> BenchmarkTask:
+        """The task with a training split, also where it is for evaluation alone.
+
+        Such a set's dev split is then shared out between train and dev, 9 to 1; where it has none, its test split
+        between train, dev and test, 8 to 1 to 1. A score on what is left of test is not the benchmark's.
+        """
+        task = BenchmarkTask(self.benchmark, self.data_dir)
+        task.evaluation_only, task._shared = False, self.benchmark.evaluation_only
+        return task
+
+    def problems(self, split: str) -> list[Problem]:
+        """The problems of a split; see the class.
+
+        Warns when there are more or fewer records than the official test split has.
+
+        Raises:
+            ValueError: there is no such split, or it may not be trained on; or a file is not in the official format.
+            FileNotFoundError: a file of `data_dir` is missing.
+            ConnectionError: the hub cannot be reached and its copy is not cached.
+        """
+        if split not in SPLITS:
+            raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
+        if split == "train" and self.evaluation_only:
+            raise ValueError(
+                f"tasks: {self.name} is for evaluation only and is not trained on; take a training set, or set "
+                "train_on_evaluation_sets to true: its scores then say nothing about the benchmark"
+            )
+        source, parts, chosen = self._source(split)
+        found = tuple(p for p in self.official(source) if parts == 1 or draw(p.question, parts) in chosen)
+        if not found:
+            raise ValueError(
+                f"data_dir: no {self.name} record here falls to {split}, which takes {len(chosen)} in {parts} of "
+                f"{source}; give more of {self.benchmark.release}"
+            )
+        whole = self.benchmark.sizes.get("test")
+        if split == "test" and not self._shared and len(found) != whole:
+            warnings.warn(
+                f"{self.name}: {len(found)} test records are here and the official split has {whole}: a score on them "
+                "is not the benchmark's.",
+                stacklevel=2,
+            )
+        return list(found)
+
+    def grade(self, problem: Problem, completion: str) -> Graded:
+        """Reward 1 for the right answer, by the rules of the benchmark's profile.
+
+        Raises:
+            TypeError: the benchmark has no right answers.
+        """
+        if self.benchmark.profile is None:
+            raise TypeError(
+                f"{self.name} has no right answers, so nothing grades it by rule: score completions with a reward "
+                "model, or have a judge compare them"
+            )
+        return grading.grade(completion, problem.answer, self.benchmark.profile)
+
+    def _source(self, split: str) -> tuple[str, int, range]:
+        """The official split that a split is taken from, in how many parts that is cut, and which of them it takes."""
+        sizes = self.benchmark.sizes
+        if self._shared and not ("dev" in sizes and split == "test"):
+            source, test = ("dev", 1) if "dev" in sizes else ("test", 2)
+            parts = {"dev": range(1), "test": range(1, test), "train": range(test, SHARED_PARTS)}
+            return source, SHARED_PARTS, parts[split]
+        if "train" in sizes and "dev" not in sizes and split != "test":
+            return "train", DEV_SHARE, range(1) if split == "dev" else range(1, DEV_SHARE)
+        if split in sizes:
+            return split, 1, range(1)
+        raise ValueError(
+            f"split: {self.name} has no {split} split, only {' and '.join(sizes)}; set {split}_problems to 0"
+        )
+
+    def _load(self, split: str) -> tuple[BenchmarkProblem, ...]:
+        """An official split; a problem's id is its place in it, from 0."""
+        records = load(self.benchmark, split, self.data_dir)
+        return tuple(self._problem(record, f"{split}-{index}") for index, record in enumerate(records))
+
+    def _problem(self, record: Record, identity: str) -> BenchmarkProblem:
+        return BenchmarkProblem(
+            task=self.name,
+            id=identity,
+            prompt="\n".join(filter(None, (asked(record, self.benchmark.language), self.benchmark.instruction))),
+            answer=record.answer,
+            question=record.question,
+            options=record.options,
+            subject=record.subject,
+        )
+
+
+def asked(record: Record | BenchmarkProblem, language: str) -> str:
+    """A question with its options, as DeepSeekMath's evaluation writes them.
+
+    Departure: its zero-shot GaokaoMath-QA shows the options as a Python list, with every backslash doubled; here they
+    stand as in its few-shot prompt.
+    """
+    if not record.options:
+        return record.question
+    if language == "zh":
+        options = " ".join(f"({letter}){text}" for letter, text in zip(LETTERS, record.options, strict=True))
+        return f"{record.question}\n从以下选项中选择:    {options}"
+    options = ", ".join(f"({letter}) {text.strip()}" for letter, text in zip(LETTERS, record.options, strict=True))
+    return f"{record.question}\nWhat of the following is the right choice? Explain your answer.\n{options}"

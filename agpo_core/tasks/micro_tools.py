@@ -1,0 +1,58 @@
+"""Products that the micro model cannot work out, and a calculator that can: a stand-in for tool use (R++ Table 4).
+
+`137*48=` is answered by `6576`. A policy that writes `<137*48>` reads `=6576;` and has only to copy it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from random import Random
+
+from agpo_core.tasks.micro import Item, MicroTask, last_number
+from agpo_core.tasks.tools import Calculator
+
+CALLS = 0.3  # share of the demonstrations that call the calculator
+SLIPS = 0.3  # share of the calls with a digit that is not the problem's
+
+
+class Products(MicroTask):
+    """`137*48=` → `<137*48>` (`=6576;`) `6576`; the last number after the last call counts."""
+
+    name = "products"
+    title = "Products of a three- and a two-digit number, with a calculator"
+    stands_in_for = "mathematics with a Python tool"
+    tool = Calculator()
+
+    def draw(self, rng, index):
+        a, b = rng.randint(100, 999), rng.randint(10, 99)
+        return Item(f"{a}*{b}=", str(a * b), (a, b), hardness=0.5)
+
+    def demonstrate(self, item, rng, slip):
+        """The call; with `slip`, one with a wrong digit."""
+        digits = list("{}*{}".format(*item.working))
+        if slip:
+            at = rng.choice([0, 1, 2, 4, 5])
+            digits[at] = rng.choice([d for d in "123456789" if d != digits[at]])
+        opening, closing = self.tool.call_marks
+        return opening + "".join(digits) + closing
+
+    def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
+        """Endless (text so far, what the policy writes next) pairs; prompts may come again.
+
+        A trace with a call is two pairs, one a turn, so that no observation is ever a target. Traces without one give
+        the product, which a small model can only guess.
+        """
+        rng = Random(f"{self.name} demonstrations {seed}")
+        for index in itertools.count():
+            item = self.item("supervised", rng, index)
+            if rng.random() >= CALLS:
+                yield item.prompt, item.answer
+                continue
+            written = self.demonstrate(item, rng, slip=rng.random() < SLIPS)
+            reply = self.tool.run([self.tool.call(written)])[0]
+            yield item.prompt, written
+            yield item.prompt + written + self.tool.observation(reply, len(reply.output)), reply.output
+
+    def extract(self, problem, completion):
+        return last_number(completion.rpartition(self.tool.call_marks[1])[2])
