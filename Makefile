@@ -11,7 +11,7 @@ PYTHON := .venv/bin/python
 # One thread a process: faster for the tiny models, and the same rounding on any number of cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup reproduce notebooks test test-slow lab tiny-models small-model lock clean
+.PHONY: help setup reproduce notebooks test test-slow bench lab tiny-models small-model lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:/ { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,10 @@ test: setup  ## Run the tests, less the slow ones, and hold the notebooks to the
 
 test-slow: setup  ## Run the slow tests
 	$(PYTHON) -m pytest -q -m slow tests
+
+bench: setup  ## Measure time and memory of the estimators, and tokens a second of the methods
+	$(PYTHON) bench/core.py
+	$(PYTHON) bench/throughput.py
 
 lab: setup  ## Open the notebooks in JupyterLab
 	$(PYTHON) -m jupyterlab notebooks

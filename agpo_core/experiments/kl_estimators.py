@@ -228,6 +228,32 @@ def gradient_table(logps_S_V, reference_logps_V, scales) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def sampled_gradients(logps_S_V, reference_logps_V, scales, tokens: int, seed: int) -> pd.DataFrame:
+    """The same gradients from drawn tokens: how far their mean lies from the expected gradient, and its standard error.
+
+    The three estimators see the same tokens.
+
+    Returns:
+        A row a scale and estimator: scale, estimator; norm of the expected gradient; off, the norm of (mean of the
+        drawn gradients - expected gradient); error, the root mean square of `off`, exact, scatter / sqrt(tokens);
+        own_error, the same from the scatter of the draws alone; and z = off / error.
+    """
+    generator = _generator(seed)
+    rows = []
+    for scale, logps_V in zip(scales, logps_S_V, strict=True):
+        shares_V = _shares(draw(logps_V[None], tokens, generator), logps_V[None])[0]
+        for name in ESTIMATORS:
+            gradients_V_V = token_gradients(name, logps_V, reference_logps_V)
+            expected_V = loss_gradient(name, logps_V, reference_logps_V)
+            off = (shares_V @ gradients_V_V - expected_V).norm().item()
+            error = gradient_scatter(gradients_V_V, logps_V) / math.sqrt(tokens)
+            rows.append({
+                "scale": scale, "estimator": name, "norm": expected_V.norm().item(), "off": off, "error": error,
+                "own_error": gradient_scatter(gradients_V_V, shares_V.log()) / math.sqrt(tokens), "z": off / error,
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
 def gradient_scatter(gradients_V_V, logps_V) -> float:
     """The root of the trace of the covariance of one token's gradient, sqrt(E|g|² - |E g|²)."""
     p_V = logps_V.exp()

@@ -17,7 +17,7 @@ from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.metrics import LOGGED
 from agpo_core.tasks import MICRO_TASKS
 
-TABLE1 = "agpo_table1_main_results"
+TABLE1, METHODS = "agpo_table1_main_results", "methods_overview"
 
 
 def results() -> str:
@@ -36,6 +36,17 @@ def results() -> str:
         spent = budgets.loc[title, ["updates", "tokens", "trained on", "seconds"]]
         lines.append(f"| {title} | {t_interval(scores).text()} | {difference} | {' | '.join(spent)} |")
     return "\n".join(lines)
+
+
+def methods() -> str:
+    """Each method of the recorded overview, in a row."""
+    table = report.overview(records.load(METHODS, "tiny").runs)
+    rows = (
+        f"| {arm} | {' | '.join(row).replace('-', '−')} |"
+        for arm, row in zip(table.index, table.to_numpy(), strict=True)
+    )
+    columns = ["method", *table.columns]
+    return "\n".join([f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows])
 
 
 def small() -> str:
@@ -84,7 +95,14 @@ def metrics() -> str:
     return "\n".join(["| metric | what it is | unit |", "|---|---|---|", *rows])
 
 
-BLOCKS = {"results": results, "small": small, "tasks": tasks, "metrics": metrics}
+def benchmarks() -> str:
+    """The papers' benchmarks and training sets."""
+    from agpo_core.tasks.benchmarks import listing
+
+    return listing.markdown()
+
+
+BLOCKS = {"results": results, "methods": methods, "small": small, "benchmarks": benchmarks, "tasks": tasks, "metrics": metrics}
 
 
 def fill(text: str) -> str:

@@ -72,11 +72,12 @@ def budgets(runs: pd.DataFrame) -> pd.DataFrame:
 def overview(runs: pd.DataFrame, baseline: str = "grpo") -> pd.DataFrame:
     """A method a row: what it reached, what it spent, what it needed; means over runs, ± 95 % t-interval.
 
-    Var ‖∇‖ is the variance of the gradient norm before clipping, as a ratio to the baseline's (AGPO §4.5); memory the
-    peak of a run's process above what its libraries take.
+    Var ‖∇‖ is the variance of the gradient norm before clipping (AGPO §4.5), its median over runs as a ratio to the
+    baseline's: one spike in one run would rule a mean. Memory is the peak of a run's process above what its libraries
+    take.
     """
     rows = {}
-    reference = _by_run(runs, baseline)["grad_norm_variance"].mean()
+    reference = _by_run(runs, baseline)["grad_norm_variance"].median()
     for arm in arms_of(runs):
         of_arm = _by_run(runs, arm)
         row = {"test, %": t_interval(macro(runs[runs["arm"] == arm])).text()}
@@ -92,7 +93,7 @@ def overview(runs: pd.DataFrame, baseline: str = "grpo") -> pd.DataFrame:
                 "tokens": f"{tokens.mean():,.0f}",
                 "trained on": f"{of_arm['tokens_train'].mean() / tokens.mean():.0%}",
                 "memory, MiB": f"{of_arm['memory_mb'].mean():.0f}",
-                "Var ‖∇‖": f"{of_arm['grad_norm_variance'].mean() / reference:.2f}",
+                "Var ‖∇‖": f"{of_arm['grad_norm_variance'].median() / reference:.2f}",
             }
         rows[ARMS[arm].title] = row
     return _frame(rows).fillna("")

@@ -298,6 +298,15 @@ def test_the_verdict_follows_the_exponent_of_the_last_horizons(made_up, power, v
     assert found["verdict"] == verdict and found["reached_at"] in reached_at
 
 
+@pytest.mark.parametrize(("power", "words"), [(-0.3, "no C would do"), (-0.5, "falls alike"), (-0.8, "falls faster")])
+def test_an_arm_that_the_theorem_does_not_cover_neither_confirms_nor_contradicts_it(made_up, power, words):
+    made_up["arm"] = "fixed_cosine"
+    made_up["gradient"] = (0.3 + 0.001 * made_up["seed"]) * made_up["horizon"] ** power
+    made_up["gradient"] *= 1 + 0.01 * made_up["seed"] * (made_up["horizon"] == 1000)  # seeds differ in the exponent
+    found = convergence.judge(made_up, shortest=100).loc[("p", "fixed_cosine")]
+    assert found["verdict"] == f"{words} (another schedule)"
+
+
 def test_one_seed_leaves_the_verdict_open(made_up):
     assert convergence.judge(made_up[made_up["seed"] == 0], shortest=100)["verdict"].tolist() == ["undecided"]
 

@@ -224,6 +224,33 @@ def test_the_gradient_table_counts_the_tokens_to_see_a_gradient():
     assert k2["scatter"] / math.sqrt(k2["tokens"]) == pytest.approx(k2["norm"])
 
 
+def test_sampled_gradients_lie_within_four_exact_standard_errors_of_the_expected_ones():
+    table = ke.sampled_gradients(P[None], REF, [1.0], tokens=40_000, seed=0)
+    assert table["z"].between(0, 4, inclusive="neither").all()
+    rows, exact = table.set_index("estimator"), ke.gradient_table(P[None], REF, [1.0]).set_index("estimator")
+    for name, row in rows.iterrows():
+        assert row["error"] == pytest.approx(exact.loc[name, "scatter"] / 200)  # sqrt(40,000)
+        assert row["own_error"] == pytest.approx(row["error"], rel=0.05) and row["own_error"] != row["error"]
+        assert row["norm"] == pytest.approx(exact.loc[name, "norm"], abs=1e-12)
+    assert ke.sampled_gradients(P[None], REF, [1.0], tokens=40_000, seed=0).equals(table)
+    assert not ke.sampled_gradients(P[None], REF, [1.0], tokens=40_000, seed=1)["off"].equals(table["off"])
+
+
+def test_the_sampled_gradient_is_the_mean_over_the_tokens_drawn():
+    tokens = ke.draw(P[None], 7, torch.Generator().manual_seed(3))[0]
+    row = ke.sampled_gradients(P[None], REF, [1.0], tokens=7, seed=3).set_index("estimator").loc["k3"]
+    mean_V = ke.token_gradients("k3", P, REF)[tokens].mean(dim=0)
+    assert row["off"] == pytest.approx((mean_V - double([3 / 8, 1 / 8, -1 / 2])).norm().item())  # π - π_ref
+    spread_V = ke.token_gradients("k3", P, REF)[tokens].var(dim=0, correction=0)
+    assert row["own_error"] == pytest.approx(math.sqrt(spread_V.sum().item() / 7))
+
+
+def test_the_standard_error_of_a_gradient_misses_a_token_that_is_never_drawn():
+    p = double([1.0, 1e-9]).log().log_softmax(-1)
+    row = ke.sampled_gradients(p[None], double([0.5, 0.5]).log(), [0.0], 100, seed=0).set_index("estimator").loc["k3"]
+    assert row["own_error"] < 1e-6 < 100 < row["error"]
+
+
 # -- descent
 
 

@@ -156,23 +156,22 @@ def bias_decay(measured: pd.DataFrame, fit_from: int, level: float) -> tuple[Fig
 
     Args:
         measured: a row an N: N and one column a measure, named as the legend shall name it.
-        fit_from: the power law is fitted to the N from here on.
+        fit_from: the power law is fitted to the N from here on, and drawn over them alone.
         level: drawn as a dashed line.
 
     Returns:
-        The figure; the table with `fit`, the power law of the first measure.
+        The figure; the table with `fit`, the power law of the first measure (NaN below fit_from).
     """
     _, first, *others = measured.columns
     tail = measured[measured["N"] >= fit_from]
     exponent, intercept = np.polyfit(np.log(tail["N"]), np.log(tail[first]), 1)
-    data = measured.assign(fit=np.exp(intercept) * measured["N"] ** exponent)
+    data = measured.assign(fit=np.exp(intercept) * tail["N"] ** exponent)  # by index: NaN before the tail
     with plt.rc_context(PLAIN):
         figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
         for name, (color, _, marker) in zip((first, *others), LOOKS, strict=False):
             axes.plot(data["N"], data[name], color=color, marker=marker, markersize=5, linestyle="none", label=name)
-        axes.plot(
-            data["N"], data["fit"], color=LOOKS[0][0], linewidth=1.2, label=f"{first}, fitted: $N^{{{exponent:.2f}}}$"
-        )
+        label = f"{first}, fitted from N = {fit_from} on: $N^{{{exponent:.2f}}}$"
+        axes.plot(data["N"], data["fit"], color=LOOKS[0][0], linewidth=1.2, label=label)
         axes.axhline(level, color=GREY, linestyle="--", linewidth=1.2, label=f"{level:g}")
         axes.set(xscale="log", yscale="log", xlabel="N, rewards that are normalised together", ylabel="bias")
         axes.set_xticks(data["N"], [str(N) for N in data["N"]], rotation=45)

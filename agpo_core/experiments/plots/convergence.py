@@ -38,8 +38,9 @@ def convergence_rates(runs: pd.DataFrame, about: str) -> tuple[Figure, pd.DataFr
         for axes, (_, part) in zip(panels, data.groupby("problem", sort=False), strict=True):
             line = part.drop_duplicates("horizon")
             axes.plot(
-                line["horizon"], line["bound"], color="0.25", linestyle="--", linewidth=1.2, label=r"$C/\sqrt{T}$"
-            )
+                line["horizon"], line["bound"], color="0.25", linestyle="--", linewidth=1.2,
+                label=r"$C/\sqrt{T}$, smallest $C$ above the filled arms",
+            )  # fmt: skip
             _arms(axes, part)
             axes.set_yscale("log")
         _finish(figure, panels, f"Theorem 3.1, the rate: {about}")
@@ -103,7 +104,9 @@ def convergence_clipping(runs: pd.DataFrame, eta_0: float, inner_steps: int, abo
             for arm, of_arm in part.dropna().groupby("arm", sort=False):
                 if of_arm["inert"].iloc[0] < 1.3 * data["horizon"].max():
                     axes.axvline(of_arm["inert"].iloc[0], color=STYLES[arm][0], linewidth=1, linestyle="-.")
-            axes.plot([], [], color="0.4", linestyle="-.", linewidth=1, label="cannot bind from here on")
+            axes.plot(
+                [], [], color="0.4", linestyle="-.", linewidth=1, label="theorem's schedule: cannot bind from here on"
+            )
             axes.set_yscale("symlog", linthresh=1e-5, linscale=0.6)
             axes.set_ylim(-3e-6, 0.2)
             axes.set_yticks([0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1])

@@ -101,7 +101,7 @@ def kl_expectations(exact: dict, sampled: dict, title: str) -> tuple[Figure, pd.
     """Mean and standard deviation of each estimator, as the policy leaves the reference.
 
     Lines are exact, marks are sampled; a bar is ± 1.96 standard errors, where they are larger than the mark. The
-    divergences themselves are thin black lines.
+    divergences themselves are thin black lines. All lines break at s = 0, where everything is zero.
 
     Args:
         exact, sampled: direction -> a table of `kl_estimators.expectations`, of `kl_estimators.monte_carlo`.
@@ -124,12 +124,13 @@ def kl_expectations(exact: dict, sampled: dict, title: str) -> tuple[Figure, pd.
                 color, line, marker = STYLES[name]
                 width = {"k1": 4, "k2": 1.8, "k3": 1.8}[name]  # k1 and k3 have one mean
                 shade = 0.45 if name == "k1" else 1
+                parts = _broken_at_zero(rows)
                 for axes, column in ((top, "mean"), (bottom, "std")):
-                    axes.plot(rows["scale"], rows[column], color=color, linestyle=line, linewidth=width, alpha=shade)
+                    axes.plot(parts["scale"], parts[column], color=color, linestyle=line, linewidth=width, alpha=shade)
                 bars = {"yerr": 1.96 * rows["exact_error"], "fmt": marker, "color": color, "markersize": 5}
                 top.errorbar(rows["scale"], rows["sampled_mean"], capsize=2, elinewidth=1, **bars)
                 bottom.plot(rows["scale"], rows["sampled_std"], marker, color=color, markersize=5)
-            one = part.drop_duplicates("scale")
+            one = _broken_at_zero(part.drop_duplicates("scale"))
             top.plot(one["scale"], one["reverse"], color="black", linewidth=0.9)
             top.plot(one["scale"], one["forward"], color="black", linewidth=0.9, linestyle=(0, (1, 2)))
             top.set(title=DIRECTION_TITLES[direction], ylim=(0, 1.08 * one["forward"].max()))
@@ -156,6 +157,7 @@ def kl_loss_gradients(tables: dict, title: str) -> tuple[Figure, pd.DataFrame]:
 
     Returns:
         The figure; the tables with a column direction. k1's expectation is zero, and no number of tokens shows it.
+        Lines break at s = 0, where every norm is zero.
     """
     data = pd.concat([table.assign(direction=name) for name, table in tables.items()], ignore_index=True)
     with plt.rc_context(PLAIN):
@@ -164,9 +166,10 @@ def kl_loss_gradients(tables: dict, title: str) -> tuple[Figure, pd.DataFrame]:
         )
         for (top, bottom), direction in zip(panels.T, tables, strict=True):
             for name, rows in data[data["direction"] == direction].groupby("estimator"):
-                top.plot(rows["scale"], rows["norm"], linewidth=1.6, markersize=5, **_line(name))
+                parts = _broken_at_zero(rows)
+                top.plot(parts["scale"], parts["norm"], linewidth=1.6, markersize=5, **_line(name))
                 if name != "k1":
-                    bottom.plot(rows["scale"], rows["tokens"], linewidth=1.6, markersize=5, **_line(name))
+                    bottom.plot(parts["scale"], parts["tokens"], linewidth=1.6, markersize=5, **_line(name))
             top.set(title=DIRECTION_TITLES[direction])
             bottom.set(yscale="log", xlabel="scale s of the log-ratio (nats)")
             for axes in (top, bottom):
@@ -265,6 +268,14 @@ def kl_equal_beta(table: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame
 def _line(name: str, marker: str | None = None) -> dict:
     color, line, own_marker = STYLES[name]
     return {"color": color, "linestyle": line, "marker": own_marker if marker is None else marker}
+
+
+def _broken_at_zero(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows in order of scale, with an empty one at 0 where scales lie on both sides: a line is not drawn across."""
+    rows = rows.set_index("scale").sort_index()
+    if rows.index.min() < 0 < rows.index.max():
+        rows = rows.reindex(rows.index.union([0.0]))
+    return rows.rename_axis("scale").reset_index()
 
 
 def _quantile(kl_T_R, share: float):

@@ -154,7 +154,7 @@ def clip_radius(clip: AdaptiveClip, at: ClipSignals) -> tuple[Figure, pd.DataFra
 
 
 def temperature_run(uncertainties: dict, temperature: AdaptiveTemperature, starts=tuple(STARTS)):
-    """Eqs. 9-12 on given courses of U, for several starts of the running baseline.
+    """Eqs. 9-12 on invented courses of U, for several starts of the running baseline.
 
     Args:
         uncertainties: title of a panel -> U of each update, nats.
@@ -197,11 +197,12 @@ def temperature_run(uncertainties: dict, temperature: AdaptiveTemperature, start
         panels[0, 0].set_ylabel("$U_t$, and $\\bar U_t$ in colour")
         panels[1, 0].set_ylabel("$\\tau_t$")
         panels[1, 0].legend(title="$\\bar U_0$")
+        figure.suptitle("Temperature (Eqs. 9 to 12) on invented courses of U")
     return figure, data
 
 
 def entropy_terms(entropies: list, clip: AdaptiveClip, at: ClipSignals) -> tuple[Figure, pd.DataFrame]:
-    """Eq. 4 as the policy's entropy runs, for each of the terms that may stand for H.
+    """Eq. 4 on an invented course of the policy's entropy, for each of the terms that may stand for H.
 
     Args:
         entropies: H of each update, nats.
@@ -232,7 +233,7 @@ def entropy_terms(entropies: list, clip: AdaptiveClip, at: ClipSignals) -> tuple
             right.plot(curve["update"], curve["epsilon"], color=color, linestyle=line, linewidth=2, label=term)
         right.set(xlabel="update", ylabel="$\\varepsilon$", ylim=(0, 1.08 * clip.epsilon_max))
         right.legend(title="in place of $H$", ncols=2)
-        figure.suptitle("The clip radius while the policy sharpens")
+        figure.suptitle("Clip radius (Eq. 4) on an invented course of H")
     return figure, data
 
 

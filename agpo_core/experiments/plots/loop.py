@@ -36,7 +36,7 @@ BOXES = {  # name -> centre, phase, what it says
 NOTES = [
     (2.62, 5.2, "Probe: read by the controllers, never trained on"),
     (2.62, -0.45, "Training: the same prompts again, and the only rollouts with a gradient"),
-    (11.3, 3.35, "dashed: kept for the next update"),
+    (11.3, 3.35, "dashed arrows: kept for the next update"),
 ]
 
 SYMBOLS = {  # quantity -> how it is written, and the equation that gives it
@@ -84,11 +84,12 @@ ARROWS = [
 COLUMNS = ["source", "target", "carries", "equations", "next_update"]
 
 
-def probe_train_loop(values: dict | None = None) -> tuple[Figure, pd.DataFrame]:
+def probe_train_loop(values: dict | None = None, about: str = "") -> tuple[Figure, pd.DataFrame]:
     """One update of AGPO: what is computed from what (Fig. 1).
 
     Args:
         values: numbers to write beside the quantities; keys are names in SYMBOLS.
+        about: where the numbers come from, for the title; without numbers there is none.
 
     Returns:
         The figure; a row an arrow: source, target, carries, equations (their numbers, as text), next_update (kept for
@@ -101,7 +102,7 @@ def probe_train_loop(values: dict | None = None) -> tuple[Figure, pd.DataFrame]:
     if unknown := values.keys() - SYMBOLS.keys():
         raise KeyError(f"no arrow carries {sorted(unknown)}; give some of {', '.join(SYMBOLS)}.")
     with plt.rc_context(PLAIN):
-        figure, axes = plt.subplots(figsize=(11, 5.3), layout="constrained")
+        figure, axes = plt.subplots(figsize=(11, 5.6 if about else 5.3), layout="constrained")
         axes.set(xlim=(-0.05, 14.7), ylim=(-1.5, 5.55), aspect="equal")
         axes.axis("off")
         for (x, y), phase, text in BOXES.values():
@@ -115,11 +116,15 @@ def probe_train_loop(values: dict | None = None) -> tuple[Figure, pd.DataFrame]:
             axes.text(x, y, text, ha="center", va="center", fontsize=9)
         for x, y, note in NOTES:
             axes.text(x, y, note, fontsize=9, style="italic")
+        if about:
+            figure.suptitle(f"One update: {about}")
         rows = [_draw(axes, *arrow, values) for arrow in ARROWS]
     return figure, pd.DataFrame(rows, columns=COLUMNS)
 
 
-def clip_map(ratios: Sequence[float], advantages: Sequence[float], epsilon: float) -> tuple[Figure, pd.DataFrame]:
+def clip_map(
+    ratios: Sequence[float], advantages: Sequence[float], epsilon: float, about: str
+) -> tuple[Figure, pd.DataFrame]:
     """Where each token's ratio lies, and where the clip stops its gradient (Eqs. 3, 7).
 
     Crosses are tokens at which the surrogate has no gradient: the ratio has left the range in the direction in which
@@ -129,6 +134,7 @@ def clip_map(ratios: Sequence[float], advantages: Sequence[float], epsilon: floa
         ratios: ρ of each token.
         advantages: A of each token's rollout.
         epsilon: ε.
+        about: where the tokens come from, for the title.
 
     Returns:
         The figure; a row a token: ratio, advantage, binds.
@@ -150,7 +156,7 @@ def clip_map(ratios: Sequence[float], advantages: Sequence[float], epsilon: floa
         axes.plot(bound["ratio"], bound["advantage"], "x", color=ORANGE, markersize=7, mew=2, label="gradient stopped")
         axes.set(xlabel="ratio $\\rho$ of a token", ylabel="advantage $A$ of its rollout")
         axes.set(xlim=(1 - reach, 1 + reach), ylim=(-height, height))
-        axes.set_title(f"Tokens of the batch; in grey the clip binds, ε = {epsilon:.3f}")
+        axes.set_title(f"Tokens of the batch, {about}; in grey the clip binds, ε = {epsilon:.3f}")
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure, data
 

@@ -80,13 +80,15 @@ def test_binary_weights_by_hand():
     assert figure.axes[0].lines[1].get_ydata().tolist() == data.loc[data["N"] == 3, "weight"].tolist()
 
 
-def test_the_fit_finds_the_exponent_of_a_power_law_and_leaves_the_start_out():
+def test_the_fit_finds_the_exponent_of_a_power_law_and_is_drawn_where_it_was_fitted():
     sizes = [2, 4, 8, 16, 32]
     measured = pd.DataFrame({"N": sizes, "first": [9.0, *(3 / N for N in sizes[1:])], "second": 1.0})
     figure, data = plots.bias_decay(measured, fit_from=4, level=0.5)
-    assert data["fit"].tolist() == pytest.approx([3 / N for N in sizes])
+    assert math.isnan(data["fit"][0]) and data["fit"][1:].tolist() == pytest.approx([3 / N for N in sizes[1:]])
+    drawn = figure.axes[0].lines[2].get_xydata()
+    assert drawn[np.isfinite(drawn[:, 1]), 0].tolist() == sizes[1:]
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert labels == ["first", "second", "first, fitted: $N^{-1.00}$", "0.5"]
+    assert labels == ["first", "second", "first, fitted from N = 4 on: $N^{-1.00}$", "0.5"]
 
 
 def test_figures_are_drawn_without_warning(points, recwarn):

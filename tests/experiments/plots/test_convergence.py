@@ -25,9 +25,14 @@ def runs():
     return convergence.runs([10, 20], [0, 1], ETA_0, 2.0, 0.6, INNER)
 
 
+def labels(figure):
+    return {text.get_text() for text in figure.legends[0].get_texts()}
+
+
 def test_the_line_of_the_rate_bounds_the_theorems_arms_and_touches_them(runs):
     figure, data = plots.convergence_rates(runs, "profile tiny, 2 seeds")
     assert figure.get_suptitle().endswith("profile tiny, 2 seeds")
+    assert "$C/\\sqrt{T}$, smallest $C$ above the filled arms" in labels(figure)
     assert set(data["arm"]) == set(plots.STYLES) - {"one_step"}
     of_theorem = data[data["arm"].isin(plots.THEOREM)]
     slack = of_theorem["bound"] / of_theorem["mean"]
@@ -50,7 +55,8 @@ def test_the_constant_is_drawn_with_its_telescoped_part_and_the_computed_bound(r
 
 
 def test_clipping_is_drawn_with_the_horizon_from_which_it_ends(runs):
-    _, data = plots.convergence_clipping(runs, ETA_0, INNER, "profile tiny, 2 seeds")
+    figure, data = plots.convergence_clipping(runs, ETA_0, INNER, "profile tiny, 2 seeds")
+    assert "theorem's schedule: cannot bind from here on" in labels(figure)
     assert data["mean"].between(0, 1).all()
     inert = data.groupby("arm")["inert"].first()
     assert inert["adaptive"] > inert["fixed"] > 0
@@ -65,6 +71,8 @@ def test_one_problem_and_one_seed_are_drawn_without_a_warning(runs, recwarn):
         plots.convergence_clipping(one, ETA_0, INNER, ""),
     ):
         figure.draw_without_rendering()
+        legend = figure.legends[0].get_window_extent()
+        assert figure.bbox.x0 <= legend.x0 and legend.x1 <= figure.bbox.x1
         assert len(figure.axes) == 1 and not data.empty
     assert not recwarn.list
 

@@ -79,6 +79,22 @@ def test_gradients_leave_out_the_tokens_that_k1_would_need(policies):
     assert len(norms.get_lines()) == 3 and len(tokens.get_lines()) == 2
 
 
+def test_no_line_is_drawn_across_the_reference():
+    reference_V, scales = ke.reference_policy(6, seed=0), [-0.5, -0.25, 0.25, 1.0]
+    logps_S_V = ke.moved_policies(reference_V, scales, "temperature")
+    exact = {"temperature": ke.expectations(logps_S_V, reference_V, scales)}
+    sampled = {"temperature": ke.monte_carlo(logps_S_V, reference_V, scales, 50, 20, seed=0)}
+    values, _ = plots.kl_expectations(exact, sampled, "title")
+    gradients, data = plots.kl_loss_gradients({"temperature": ke.gradient_table(logps_S_V, reference_V, scales)}, "t")
+    assert sorted(set(data["scale"])) == scales  # the gap is in the lines, not in the data
+    for axes in values.axes + gradients.axes:
+        lines = [drawn for drawn in axes.get_lines() if drawn.get_linestyle() != "None"]
+        assert len(lines) >= 2
+        for drawn in lines:
+            assert drawn.get_xdata().tolist() == [-0.5, -0.25, 0.0, 0.25, 1.0]
+            assert [math.isnan(y) for y in drawn.get_ydata()] == [False, False, True, False, False]
+
+
 def test_descents_show_the_median_and_the_middle_of_the_runs():
     runs = torch.tensor([[1.0] * 10, [float(i) for i in range(1, 10)] + [math.inf]], dtype=torch.float64)
     figure, data = plots.kl_descents({"far": {"k2": runs[:, :1]}}, {"far": {"k2": runs}}, "title")

@@ -134,6 +134,14 @@ def test_what_stands_for_the_entropy_decides_whether_the_radius_reaches_its_floo
     assert data.loc[data["term"] == "raw", "epsilon"].iloc[-1] == 0.05
 
 
+def test_figures_of_given_courses_say_that_these_are_invented():
+    for figure, _ in (
+        plots.temperature_run(HALVES, AdaptiveTemperature()),
+        plots.entropy_terms([1.0, 0.5], CLIP, AT),
+    ):
+        assert "invented course" in figure.get_suptitle()
+
+
 @pytest.mark.parametrize(
     "draw",
     [

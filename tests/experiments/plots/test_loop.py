@@ -52,10 +52,10 @@ def test_arrows_run_straight_and_through_no_box():
 
 @pytest.mark.parametrize("values", [None, NUMBERS])
 def test_no_text_covers_another_and_each_box_holds_its_own(values):
-    figure, _ = plots.probe_train_loop(values)
+    figure, _ = plots.probe_train_loop(values, "profile tiny, seed 0" if values else "")
     figure.draw_without_rendering()
     axes = figure.axes[0]
-    texts = [text for text in axes.texts if text.get_text()]
+    texts = [text for text in (*figure.texts, *axes.texts) if text.get_text()]
     extents = [text.get_window_extent() for text in texts]
     for (a, first), (b, second) in itertools.combinations(zip(texts, extents, strict=True), 2):
         assert not first.overlaps(second), (a.get_text(), b.get_text())
@@ -111,6 +111,18 @@ def test_numbers_stand_beside_their_quantities():
     assert texts.count(" = ") == 2
 
 
+def test_a_drawing_of_measured_numbers_says_where_they_come_from():
+    about = "profile tiny, seed 7"
+    loop, _ = plots.probe_train_loop({"tau": 1.0}, about)
+    tokens, _ = plots.clip_map([1.0, 1.3], [1.0, 1.0], 0.2, about)
+    assert about in loop.get_suptitle() and about in tokens.axes[0].get_title()
+    tokens.draw_without_rendering()
+    title = tokens.axes[0].title.get_window_extent()
+    assert tokens.bbox.x0 <= title.x0 and title.x1 <= tokens.bbox.x1
+    plain, _ = plots.probe_train_loop()
+    assert plain.get_suptitle() == ""
+
+
 def test_a_number_that_no_arrow_carries_is_refused():
     with pytest.raises(KeyError, match="temperature"):
         plots.probe_train_loop({"temperature": 1.0})
@@ -120,17 +132,17 @@ def test_the_clip_binds_where_the_ratio_left_the_range_in_the_direction_of_the_a
     generator = torch.Generator().manual_seed(0)
     ratios = (1 + 0.4 * torch.randn(60, generator=generator)).tolist()
     advantages = torch.randn(60, generator=generator).tolist()
-    _, data = plots.clip_map(ratios, advantages, 0.2)
+    _, data = plots.clip_map(ratios, advantages, 0.2, "")
     for rho, A, binds in zip(ratios, advantages, data["binds"], strict=True):
         assert binds == ((A > 0 and rho > 1.2) or (A < 0 and rho < 0.8))
     assert 0 < data["binds"].sum() < 60
 
 
 def test_the_map_shows_every_token(recwarn):
-    figure, data = plots.clip_map([0.4, 1.0, 2.5], [-1.0, 0.0, 2.0], 0.1)
+    figure, data = plots.clip_map([0.4, 1.0, 2.5], [-1.0, 0.0, 2.0], 0.1, "")
     figure.draw_without_rendering()
     (left, right), (low, high) = figure.axes[0].get_xlim(), figure.axes[0].get_ylim()
     assert data["ratio"].between(left, right).all() and data["advantage"].between(low, high).all()
-    figure, _ = plots.clip_map([1.0, 1.0], [0.0, 0.0], 0.2)  # equal groups at the first step
+    figure, _ = plots.clip_map([1.0, 1.0], [0.0, 0.0], 0.2, "")  # equal groups at the first step
     figure.draw_without_rendering()
     assert not recwarn.list
