@@ -28,9 +28,11 @@ REWARDS = ("gaussian", "binary")
 DDOF = (0, 1)
 # Numbers drawn at once, and groups: so many that a chunk stays in a core's cache.
 CHUNK_NUMBERS, CHUNK_DRAWS = 2**18, 2**13
+NODES = 512  # of the trapezoid rule; they hold its error below 1e-12
+EPSILON_MAX = 1.0e6  # in units of σ; far beyond any draw, and its square is still far from float64's end
 
 
-def conditional_expectation(epsilon, group_size, sigma=1.0, ddof=0, nodes=512):
+def conditional_expectation(epsilon, group_size, sigma=1.0, ddof=0, nodes=NODES):
     """Compute E[A_i | ε_i] under Gaussian rewards, exactly.
 
     E[A_i | ε_i] = sqrt(2/π) n e ∫₀¹ exp(-n e² y² / 2) [(1 - y²) / (1 + n y²)]^(n/2 - 1/2) dy
@@ -43,17 +45,17 @@ def conditional_expectation(epsilon, group_size, sigma=1.0, ddof=0, nodes=512):
     Odd, increasing, and within ±sqrt(N - 1), the largest |A| that a group of N can hold.
 
     Args:
-        epsilon: ε_i, in units of reward; a number or a tensor of any shape, finite.
+        epsilon: ε_i, in units of reward; a number or a tensor of any shape, finite, |ε_i| <= 10⁶ σ.
         group_size: N >= 2; under global normalisation all rewards of the batch.
         sigma: σ > 0, in units of reward.
         ddof: D² divides by N - ddof; 0 (Appendix A) or 1 (GRPO's code).
-        nodes: of the trapezoid rule; 512 hold the error below 1e-12. Memory: one float64 a node and ε.
+        nodes: number of nodes of the trapezoid rule; 512 hold the error below 1e-12. Memory: one float64 a node and ε.
 
     Returns:
         float64, the shape of `epsilon`; no unit. Differentiable in `epsilon`.
 
     Raises:
-        ValueError: ε not finite, N < 2, σ <= 0, or an unknown ddof.
+        ValueError: ε not finite or beyond 10⁶ σ, N < 2, σ <= 0, or an unknown ddof.
 
     Example:
         >>> conditional_expectation([0.5, 3.0], group_size=8)
@@ -66,7 +68,7 @@ def conditional_expectation(epsilon, group_size, sigma=1.0, ddof=0, nodes=512):
     return scale * e * _integral(e, group_size, power=group_size, nodes=nodes)
 
 
-def expected_inverse_dispersion(epsilon, group_size, sigma=1.0, nodes=512):
+def expected_inverse_dispersion(epsilon, group_size, sigma=1.0, nodes=NODES):
     """Compute g(ε_i) = E[1/D | ε_i] under Gaussian rewards, exactly.
 
     E[1/D | ε_i] = sqrt(2/π) (N/σ) ∫₀¹ exp(-n e² y² / 2) [(1 - y²) / (1 + n y²)]^(n/2 - 1/2) dy / (1 - y²)
@@ -136,7 +138,9 @@ def conditional_expectation_binary(reward, group_size, p, ddof=0):
     """
     _check_count("group_size", group_size, 2)
     check_choice("ddof", ddof, DDOF)
-    reward, p = (torch.as_tensor(value, dtype=torch.float64) for value in (reward, p))
+    given = [value.device for value in (reward, p) if isinstance(value, torch.Tensor)]
+    device = next((place for place in given if place.type != "cpu"), None)  # a number follows the tensor beside it
+    reward, p = (torch.as_tensor(value, dtype=torch.float64, device=device) for value in (reward, p))
     _check_binary("reward", reward)
     if not ((p >= 0) & (p <= 1)).all():
         raise ValueError("p must lie in [0, 1]: it is the probability of a right answer.")
@@ -217,7 +221,7 @@ def monte_carlo(
     check_choice("estimator", estimator, ESTIMATORS)
     check_choice("rewards", rewards, REWARDS)
     check_choice("ddof", ddof, DDOF)
-    rewards_E = _checked(rewards_E, group_size, sigma)
+    rewards_E = _checked(rewards_E, group_size, sigma, "rewards_E")
     if rewards_E.ndim != 1:
         raise ValueError(f"rewards_E has shape {tuple(rewards_E.shape)}; give one reward a point of the grid, (E,).")
     _check_count("draws", draws, 2)
@@ -281,14 +285,19 @@ def _mean_and_error(total, total_of_squares, draws):
     return mean, (variance.clamp(min=0) / draws).sqrt()  # rounding makes it negative where all draws are equal
 
 
-def _checked(epsilon, group_size, sigma):
-    """ε in float64, after a look at all three."""
+def _checked(epsilon, group_size, sigma, name="epsilon"):
+    """ε, under the name that the caller gave it, in float64, after a look at all three."""
     _check_count("group_size", group_size, 2)
     if not (sigma > 0 and math.isfinite(sigma)):
         raise ValueError(f"sigma={sigma} must be positive and finite: it is the rewards' standard deviation.")
     epsilon = torch.as_tensor(epsilon, dtype=torch.float64)
     if not epsilon.isfinite().all():
-        raise ValueError("The reward held fixed is NaN or infinite; give finite values of epsilon or rewards_E.")
+        raise ValueError(f"{name}, the reward held fixed, is NaN or infinite; give finite values.")
+    if (epsilon.abs() > EPSILON_MAX * sigma).any():
+        raise ValueError(
+            f"{name} lies more than {EPSILON_MAX:.0e} standard deviations from the mean 0 (sigma={sigma}): no such "
+            "reward is drawn; check the units of both."
+        )
     return epsilon
 
 

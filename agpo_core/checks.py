@@ -41,6 +41,60 @@ def check_range(name, value, low=0.0, high=math.inf):
         raise ValueError(f"{name}={value} is out of range; give a finite number in [{low:g}, {high:g}].")
 
 
+def check_floats(**tensors):
+    """Raise unless all the tensors, passed by name, hold floating-point numbers."""
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} is {tensor.dtype}; convert it to float32 or float64.")
+
+
+def check_matrix(**tensors):
+    """Raise unless all the tensors, passed by name, have one row a sequence and one column a token."""
+    for name, tensor in tensors.items():
+        if tensor.ndim != 2:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}; give one row a sequence and one column a token, (B, T)."
+            )
+
+
+def check_beside_tokens(tokens, **others):
+    """Raise unless each of the others is a number or has the tokens' shape (B, T), or (B, 1).
+
+    Any other shape would broadcast: a (B,) against (B, T) by columns, a (T,) against (B, 1) into a table.
+    """
+    for name, value in others.items():
+        shape = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+        if shape not in ((), tuple(tokens.shape), (*tokens.shape[:-1], 1)):
+            raise ValueError(
+                f"{name} has shape {shape} beside a ratio of shape {tuple(tokens.shape)}; give the same shape, or "
+                "one column, (B, 1), for one value a rollout: value_B[:, None]."
+            )
+
+
+def check_answers(name, answers_P_N):
+    """Raise unless each row is a list of answers; return the rows with None for answers that are NaN."""
+    rows = []
+    for answers_N in answers_P_N:
+        if isinstance(answers_N, (str, bytes, torch.Tensor)):
+            raise TypeError(
+                f"{name} holds a row that is a {type(answers_N).__name__}: its letters or numbers would vote each for "
+                "themselves. Give one list of answers a prompt; of a tensor, its .tolist()."
+            )
+        answers_N = list(answers_N)
+        if any(isinstance(answer, torch.Tensor) for answer in answers_N):
+            raise TypeError(f"{name} holds tensors, which never equal one another as votes; give their .item().")
+        # NaN differs from itself, so would be a class of its own each time
+        rows.append([None if isinstance(answer, float) and answer != answer else answer for answer in answers_N])
+    return rows
+
+
+def checked_denominator(denominator):
+    """Give what a sum is divided by: at least 1, for a batch without tokens is zero and not 0 / 0."""
+    if not denominator >= 0:
+        raise ValueError(f"denominator={denominator}; give the sequences or tokens of the whole batch, 0 or more.")
+    return denominator if denominator > 0 else 1
+
+
 def check_values(name, values, counted=None):
     """Raise unless `values` is float32 or float64 and finite where `counted` (bool, same shape) holds."""
     if values.dtype not in (torch.float32, torch.float64):

@@ -65,12 +65,15 @@ class FixedClip:
         _check_positive(epsilon=self.epsilon)
 
     def initial_state(self):
+        """Give the state before the first update."""
         return {}
 
     def raw(self, state, signals):
+        """Give ε, which has no bounds to be clipped to."""
         return self.epsilon
 
     def update(self, state, signals):
+        """Give this update's ε, and the state unchanged."""
         return self.epsilon, state
 
 
@@ -127,6 +130,7 @@ class AdaptiveClip:
             raise ValueError("entropy='normalised' divides by log V: give vocabulary_size, 2 or more.")
 
     def initial_state(self):
+        """Give the state before the first update."""
         return {"entropy_ema": None, "step_kl_ema": 0.0}
 
     def raw(self, state, signals):
@@ -146,6 +150,7 @@ class AdaptiveClip:
         return self.epsilon_base * rise / max(fall, DENOMINATOR_MIN)
 
     def update(self, state, signals):
+        """Give this update's ε within its bounds, and the state for the next."""
         epsilon = min(max(self.raw(state, signals), self.epsilon_min), self.epsilon_max)
         reference = signals.entropy if state["entropy_ema"] is None else state["entropy_ema"]
         return epsilon, {
@@ -182,12 +187,15 @@ class FixedTemperature:
         _check_positive(tau=self.tau)
 
     def initial_state(self):
+        """Give the state before the first update."""
         return {}
 
     def raw(self, state, signals):
+        """Give τ, which has no bounds to be clipped to."""
         return self.tau
 
     def update(self, state, signals):
+        """Give this update's τ, and the state unchanged."""
         return self.tau, state
 
 
@@ -239,6 +247,7 @@ class AdaptiveTemperature:
         check_choice("centring", self.centring, ("absolute", "relative"))
 
     def initial_state(self):
+        """Give the state before the first update."""
         return {"baseline": 0.0, "updates": 0}
 
     def uncertainty(self, signals):
@@ -263,6 +272,7 @@ class AdaptiveTemperature:
         return self.tau_base * (1 + self.sensitivity * centred)
 
     def update(self, state, signals):
+        """Give this update's τ within its bounds, and the state for the next."""
         tau = min(max(self.raw(state, signals), self.tau_min), self.tau_max)
         held = self.baseline(state, signals) if self.start == "first" else state["baseline"]
         return tau, {
@@ -281,6 +291,7 @@ class FixedKL:
         _check_not_negative(beta=self.beta)
 
     def initial_state(self):
+        """Give the state before the first update."""
         return {}
 
     def value(self, state):
@@ -322,6 +333,7 @@ class AdaptiveKL:
             raise ValueError(f"horizon={self.horizon}: give a number of sequences > 0; math.inf keeps β constant.")
 
     def initial_state(self):
+        """Give the state before the first update."""
         return {"beta": self.beta}
 
     def value(self, state):
@@ -370,5 +382,9 @@ def _check_signals_mask(signals_mask):
 
 def _check_finite(signals):
     for name, value in vars(signals).items():
+        if not isinstance(value, (int, float)):
+            raise TypeError(
+                f"signals.{name} is a {type(value).__name__}, which would enter the JSON state; give a number: .item()."
+            )
         if not math.isfinite(value):
             raise ValueError(f"signals.{name}={value} is not finite; a controller would forget its bounds.")

@@ -50,6 +50,7 @@ class Horizon:
 
     @property
     def spent(self) -> float:
+        """What has been spent, in the horizon's unit: training and probe tokens, updates or seconds."""
         if self.unit == "tokens":
             return self.tokens["probe"] + self.tokens["train"]
         return getattr(self, self.unit)

@@ -8,7 +8,14 @@ does not see π_ref (see `losses.kl_penalty`).
 
 import torch
 
-from agpo_core.checks import check_choice, check_same_shape
+from agpo_core.checks import (
+    check_choice,
+    check_floats,
+    check_matrix,
+    check_same_shape,
+    check_values,
+    checked_denominator,
+)
 
 
 def k1(logps, reference_logps):
@@ -25,11 +32,16 @@ def k1(logps, reference_logps):
     Returns:
         d per token, nats.
 
+    Raises:
+        TypeError: log-probabilities that are not floating-point numbers.
+        ValueError: shapes that differ.
+
     Example:
         >>> k1(torch.tensor([-1.0, -6.0]), torch.tensor([-3.0, -1.0]))
         tensor([ 2., -5.])
     """
     check_same_shape(logps=logps, reference_logps=reference_logps)
+    check_floats(logps=logps, reference_logps=reference_logps)
     return logps - reference_logps
 
 
@@ -85,6 +97,7 @@ def categorical_kl(logits, reference_logits):
         tensor(0.1308)
     """
     check_same_shape(logits=logits, reference_logits=reference_logits)
+    check_floats(logits=logits, reference_logits=reference_logits)
     logps, reference_logps = logits.log_softmax(-1), reference_logits.log_softmax(-1)
     # 0 log 0 = 0: without the mask a logit of -inf gives 0 * inf.
     log_ratio = (logps - reference_logps).masked_fill(logps == -torch.inf, 0.0)
@@ -104,10 +117,14 @@ def step_drift(old_logps_B_T, new_logps_B_T, mask_B_T, estimator="k1", denominat
         mask_B_T: bool or 0/1, 1 on sampled tokens.
         estimator: "k1" (Eq. 6) or "k3".
         denominator: number of tokens of the whole batch, when these rows are a part of it: the
-            parts' results then add up to the whole's. Default: the tokens given.
+            parts' results then add up to the whole's. Default: the tokens given. Zero counts as one.
 
     Returns:
         A scalar tensor, nats per token.
+
+    Raises:
+        TypeError: log-probabilities that are neither float32 nor float64.
+        ValueError: shapes that differ or are not (B, T), NaN or infinite unmasked values, a denominator below zero.
 
     Example:
         >>> old, new = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.5, -9.0]])
@@ -116,7 +133,10 @@ def step_drift(old_logps_B_T, new_logps_B_T, mask_B_T, estimator="k1", denominat
     """
     check_choice("estimator", estimator, ("k1", "k3"))
     check_same_shape(old_logps_B_T=old_logps_B_T, new_logps_B_T=new_logps_B_T, mask_B_T=mask_B_T)
+    check_matrix(mask_B_T=mask_B_T)
+    check_values("old_logps_B_T", old_logps_B_T, mask_B_T.bool())
+    check_values("new_logps_B_T", new_logps_B_T, mask_B_T.bool())
     drift_B_T = (k1 if estimator == "k1" else k3)(old_logps_B_T.detach(), new_logps_B_T.detach())
     # Fill, not multiply: padding may hold anything. At least 1: no token is no drift, not 0 / 0.
-    tokens = mask_B_T.bool().sum().clamp(min=1) if denominator is None else denominator
+    tokens = mask_B_T.bool().sum().clamp(min=1) if denominator is None else checked_denominator(denominator)
     return drift_B_T.masked_fill(~mask_B_T.bool(), 0.0).sum() / tokens

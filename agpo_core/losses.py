@@ -16,7 +16,15 @@ The loss of an update is `-aggregate(clipped_surrogate(...) - beta * kl_penalty(
 import torch
 from torch.nn.functional import logsigmoid
 
-from agpo_core.checks import check_choice, check_same_shape
+from agpo_core.checks import (
+    check_beside_tokens,
+    check_choice,
+    check_floats,
+    check_matrix,
+    check_same_shape,
+    check_values,
+    checked_denominator,
+)
 from agpo_core.kl import k1, k2, k3
 
 LEVELS = ("token", "sequence", "sequence_geo")
@@ -33,7 +41,8 @@ def importance_ratio(logps_B_T, old_logps_B_T, mask_B_T, level="token"):
     sequence_geo:  ρ[b, t] = (Π_t π(a_t) / π_old(a_t))^(1 / length)
 
     Sequence levels give every token of a row the row's ratio. One where the policies agree. Masked
-    tokens never matter.
+    tokens never matter. Where the bound of ±20 on log ρ holds, ρ has no gradient, also on the side on which the
+    surrogate keeps it: a token with A < 0 and ρ > exp(20) is not pushed down, nor one with A > 0 and ρ < exp(-20) up.
 
     Args:
         logps_B_T: log-probabilities under the policy, nats; carries the gradient.
@@ -42,7 +51,11 @@ def importance_ratio(logps_B_T, old_logps_B_T, mask_B_T, level="token"):
         level: "token", "sequence" or "sequence_geo".
 
     Returns:
-        ratio_B_T, > 0.
+        ratio_B_T, in [exp(-20), exp(20)].
+
+    Raises:
+        TypeError: log-probabilities that are neither float32 nor float64.
+        ValueError: an unknown level, shapes that differ or are not (B, T), NaN or infinite unmasked values.
 
     Example:
         >>> logps, mask = torch.tensor([[0.5, 0.25]]).log(), torch.ones(1, 2)
@@ -51,6 +64,9 @@ def importance_ratio(logps_B_T, old_logps_B_T, mask_B_T, level="token"):
     """
     check_choice("level", level, LEVELS)
     check_same_shape(logps_B_T=logps_B_T, old_logps_B_T=old_logps_B_T, mask_B_T=mask_B_T)
+    check_matrix(mask_B_T=mask_B_T)
+    check_values("logps_B_T", logps_B_T, mask_B_T.bool())
+    check_values("old_logps_B_T", old_logps_B_T, mask_B_T.bool())
     log_ratio_B_T = (logps_B_T - old_logps_B_T).masked_fill(~mask_B_T.bool(), 0.0)
     if level != "token":
         total_B_1 = log_ratio_B_T.sum(dim=1, keepdim=True)
@@ -98,28 +114,39 @@ def clipped_surrogate(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None)
         ratio_B_T: ρ, from `importance_ratio`.
         advantages_B_T: A, (B, T), or (B, 1) to broadcast a rollout's advantage.
         epsilon_low, epsilon_high: ε, >= 0, constant in the policy; the range is symmetric by
-            default. Numbers, or tensors (B, 1) for one radius a rollout.
+            default. Numbers, or tensors of shape (B, T), or (B, 1) for one radius a rollout.
 
     Returns:
         objective_B_T.
+
+    Raises:
+        ValueError: a ratio that is not (B, T), advantages or radii of another shape than those named, a radius < 0.
 
     Example:
         >>> clipped_surrogate(torch.tensor([[1.5, 0.5]]), torch.tensor([[2.0, -2.0]]), 0.2)
         tensor([[ 2.4000, -1.6000]])
     """
+    check_matrix(ratio_B_T=ratio_B_T, advantages_B_T=advantages_B_T)
+    check_floats(ratio_B_T=ratio_B_T, advantages_B_T=advantages_B_T)
+    check_beside_tokens(ratio_B_T, advantages_B_T=advantages_B_T, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
     lowest, highest = clip_range(epsilon_low, epsilon_high)
+    if isinstance(lowest, torch.Tensor) != isinstance(highest, torch.Tensor):  # clamp takes two of a kind
+        lowest, highest = (
+            torch.as_tensor(end, dtype=ratio_B_T.dtype, device=ratio_B_T.device) for end in (lowest, highest)
+        )
     return torch.minimum(ratio_B_T * advantages_B_T, ratio_B_T.clamp(lowest, highest) * advantages_B_T)
 
 
 def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denominator=None):
     """Average token values over a minibatch.
 
-    sequence_mean:  Σ_b (Σ_t m v / Σ_t m) / N                                      (AGPO Eq. 3)
-    token_mean:     Σ_b Σ_t m v / M                                                (Yu et al. 2025, DAPO)
-    constant:       Σ_b Σ_t m v / (N max_length)                                   (Liu et al. 2025, Dr. GRPO)
+    sequence_mean:  v̄ = Σ_b (Σ_t m v / Σ_t m) / N                                  (AGPO Eq. 3)
+    token_mean:     v̄ = Σ_b Σ_t m v / M                                            (Yu et al. 2025, DAPO)
+    constant:       v̄ = Σ_b Σ_t m v / (N max_length)                               (Liu et al. 2025, Dr. GRPO)
 
     N is the number of sequences with at least one token, M the number of tokens. Masked values
-    never matter. Zero when everything is masked.
+    never matter to the value; fill them before the loss, for in a gradient 0 × inf is NaN. Zero when everything is
+    masked.
 
     Args:
         values_B_T: token values; the gradient flows through.
@@ -128,10 +155,15 @@ def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denom
         max_length: tokens a sequence may have, > 0; used by "constant" alone.
         denominator: N (or M for "token_mean") of the whole minibatch, when these rows are a part of
             it, a micro-batch or a rank's share: the parts' results then add up to the whole's.
-            Default: the rows given.
+            Default: the rows given. Zero counts as one: nothing to average is zero.
 
     Returns:
         A scalar tensor.
+
+    Raises:
+        TypeError: values that are neither float32 nor float64.
+        ValueError: an unknown mode, shapes that differ or are not (B, T), NaN or infinite unmasked values, "constant"
+            without `max_length`, a denominator below zero.
 
     Example:
         >>> values, mask = torch.tensor([[1.0, 3.0], [5.0, 0.0]]), torch.tensor([[1, 1], [1, 0]])
@@ -140,6 +172,8 @@ def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denom
     """
     check_choice("mode", mode, AGGREGATIONS)
     check_same_shape(values_B_T=values_B_T, mask_B_T=mask_B_T)
+    check_matrix(values_B_T=values_B_T)
+    check_values("values_B_T", values_B_T, mask_B_T.bool())
     if mode == "constant" and not (max_length and max_length > 0):
         raise ValueError(f"max_length={max_length}: mode='constant' divides by the tokens a sequence may have.")
     # Fill, not multiply: padding may hold anything, and 0 * NaN is NaN.
@@ -148,6 +182,8 @@ def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denom
     if denominator is None:
         count = lengths_B.sum() if mode == "token_mean" else (lengths_B > 0).sum()
         denominator = count.clamp(min=1)  # at least 1: nothing to average is zero, not 0 / 0
+    else:
+        denominator = checked_denominator(denominator)
     if mode == "sequence_mean":
         sums_B = sums_B / lengths_B.clamp(min=1)
     elif mode == "constant":
@@ -155,7 +191,7 @@ def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denom
     return sums_B.sum() / denominator
 
 
-def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss"):
+def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss", mask_B_T=None):
     """Hold the policy near the reference, token by token: D_KL(π‖π_ref) of AGPO Eqs. 3 and 7.
 
     loss:    penalty = k3 or k2 of d = log π(a) - log π_ref(a)                      (AGPO Eq. 3; R++ Eq. 8)
@@ -170,12 +206,16 @@ def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss")
         estimator: "k3" or "k2" with placement "loss"; "k1" with placement "reward".
         placement: "loss" (subtract β times it from the objective) or "reward" (subtract β times it
             from the token's reward; detached, for a reward has no gradient).
+        mask_B_T: bool or 0/1, 1 on sampled tokens: masked log-probabilities may then hold anything, and get a penalty
+            and a gradient of zero. Without it the gradient is NaN where a masked k3 overflows (d < -88 in float32),
+            though `aggregate` leaves its value out.
 
     Returns:
         penalty_B_T, nats.
 
     Raises:
-        ValueError: any other pair. k1 as a loss would not hold the policy at all.
+        TypeError: log-probabilities that are not floating-point numbers.
+        ValueError: shapes that differ or are not (B, T); any other pair. k1 as a loss would not hold the policy at all.
 
     Example:
         >>> kl_penalty(torch.tensor([[-1.0]]), torch.tensor([[-3.0]]), "k2")
@@ -187,6 +227,13 @@ def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss")
             "blind to the reference. Use estimator='k3' or 'k2', or placement='reward'."
         )
     check_choice("(estimator, placement)", (estimator, placement), tuple(KL_PENALTIES))
+    check_matrix(logps_B_T=logps_B_T)
+    if mask_B_T is not None:
+        check_same_shape(logps_B_T=logps_B_T, reference_logps_B_T=reference_logps_B_T, mask_B_T=mask_B_T)
+        # Before the estimator: exp overflows on what is masked, and in a gradient 0 * inf is NaN
+        logps_B_T, reference_logps_B_T = (
+            logps.masked_fill(~mask_B_T.bool(), 0.0) for logps in (logps_B_T, reference_logps_B_T)
+        )
     penalty_B_T = KL_PENALTIES[estimator, placement](logps_B_T, reference_logps_B_T.detach())
     return penalty_B_T.detach() if placement == "reward" else penalty_B_T
 
@@ -211,7 +258,8 @@ def value_loss(values_B_T, old_values_B_T, returns_B_T, clip_range=0.2):
         loss_B_T, >= 0.
 
     Raises:
-        ValueError: shapes differ, or `clip_range` is not above zero.
+        TypeError: values that are not floating-point numbers.
+        ValueError: shapes differ or are not (B, T), or `clip_range` is not above zero.
 
     Example:
         >>> V, V_old, R = torch.tensor([[1.0, 1.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, 2.0]])
@@ -219,6 +267,8 @@ def value_loss(values_B_T, old_values_B_T, returns_B_T, clip_range=0.2):
         tensor([[1.6200, 0.5000]])
     """
     check_same_shape(values_B_T=values_B_T, old_values_B_T=old_values_B_T, returns_B_T=returns_B_T)
+    check_matrix(values_B_T=values_B_T)
+    check_floats(values_B_T=values_B_T, old_values_B_T=old_values_B_T, returns_B_T=returns_B_T)
     old_values_B_T, returns_B_T = old_values_B_T.detach(), returns_B_T.detach()
     loss_B_T = (values_B_T - returns_B_T).square()
     if clip_range is not None:
@@ -245,22 +295,26 @@ def dpo_loss(chosen_logps_B, rejected_logps_B, reference_chosen_logps_B, referen
         beta: β, > 0; the larger, the less a margin costs the policy to reach.
 
     Returns:
-        loss_B, > 0.
+        loss_B, >= 0: in floating point a large margin rounds to zero.
 
     Raises:
-        ValueError: shapes differ, or `beta` is not above zero.
+        TypeError: log-probabilities that are neither float32 nor float64.
+        ValueError: shapes differ, NaN or infinite values, or `beta` is not above zero.
 
     Example:
         >>> same = torch.tensor([-4.0])
         >>> dpo_loss(torch.tensor([-2.0]), same, same, same, beta=0.5)  # -log σ(.5 * 2)
         tensor([0.3133])
     """
-    check_same_shape(
-        chosen_logps_B=chosen_logps_B,
-        rejected_logps_B=rejected_logps_B,
-        reference_chosen_logps_B=reference_chosen_logps_B,
-        reference_rejected_logps_B=reference_rejected_logps_B,
-    )
+    logps = {
+        "chosen_logps_B": chosen_logps_B,
+        "rejected_logps_B": rejected_logps_B,
+        "reference_chosen_logps_B": reference_chosen_logps_B,
+        "reference_rejected_logps_B": reference_rejected_logps_B,
+    }
+    check_same_shape(**logps)
+    for name, logps_B in logps.items():
+        check_values(name, logps_B)
     if not beta > 0:
         raise ValueError(f"beta={beta} must be above 0: without it the loss does not see the preferences.")
     chosen_B = chosen_logps_B - reference_chosen_logps_B.detach()
@@ -281,14 +335,17 @@ def bradley_terry_loss(chosen_rewards_B, rejected_rewards_B):
             without unit, one shape; carry the gradient.
 
     Returns:
-        loss_B, > 0.
+        loss_B, >= 0: in floating point a large margin rounds to zero.
 
     Raises:
-        ValueError: shapes differ.
+        TypeError: rewards that are neither float32 nor float64.
+        ValueError: shapes differ, or NaN or infinite rewards.
 
     Example:
         >>> bradley_terry_loss(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.0]))
         tensor([0.3133, 0.6931])
     """
     check_same_shape(chosen_rewards_B=chosen_rewards_B, rejected_rewards_B=rejected_rewards_B)
+    check_values("chosen_rewards_B", chosen_rewards_B)
+    check_values("rejected_rewards_B", rejected_rewards_B)
     return -logsigmoid(chosen_rewards_B - rejected_rewards_B)

@@ -308,7 +308,7 @@ def _windows(name, norms_U, window):
 def bootstrap_interval(values, level=0.95, resamples=10_000, seed=0):
     """Give a percentile bootstrap interval of a mean over problems.
 
-    [Q_a, Q_{1 - a}] of the means of resamples of the values,  a = (1 - level) / 2       (Efron 1979)
+    low = Q_a,  high = Q_{1 - a} of the means of resamples of the values,  a = (1 - level) / 2           (Efron 1979)
 
     Covers the choice of problems alone, not seeds. Slightly narrow with few values: by
     sqrt((n - 1) / n), and by the normal's quantile in place of Student's. A point when all values are equal.

@@ -14,6 +14,8 @@ AGPO Eqs. 1, 5, 8, 9 and the robust dispersions of §4.5. Departures from the pa
 - Skewness is g1, whose largest value in a group of G is (G - 2) / sqrt(G - 1): 2.27 at G = 8. The
   bound kappa_max = 10 does not bind below G = 103.
 - Answers that could not be extracted vote for one shared class.
+- A spread whose square underflows (below about 1e-22 in float32) counts as none: its dispersion is zero, as Eq. 1's
+  own formula has it, and so is its gradient.
 """
 
 import math
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 
 import torch
 
-from agpo_core.checks import check_choice, check_rewards
+from agpo_core.checks import check_answers, check_choice, check_range, check_rewards, check_same_shape
 
 DISPERSIONS = ("std", "mad", "iqr")
 FALLBACKS = ("std", "zero", "error")
@@ -33,7 +35,7 @@ MISSING = ("shared", "drop", "unique")
 
 @dataclass(frozen=True)
 class ProbeState:
-    """The update's statistical state: means over the prompts of all ranks (§3.1.1, §3.3)."""
+    """The update's statistical state: means over the prompts of all ranks (AGPO §3.1.1, §3.3)."""
 
     sigma: float  # mean of σ̂, units of reward, >= 0
     skewness: float  # mean of |κ̃₃|, in [0, κ_max]
@@ -42,6 +44,8 @@ class ProbeState:
     @classmethod
     def mean(cls, statistics):
         """Average the _P tensors of `prompt_statistics`, gathered from all ranks, in float64."""
+        if not statistics["sigma"].numel():
+            raise ValueError("statistics holds no prompt, and no mean exists; probe one prompt or more.")
         return cls(**{name: statistics[name].double().mean().item() for name in ("sigma", "skewness", "vote_entropy")})
 
 
@@ -112,10 +116,14 @@ def _dispersion_as_printed(rewards_P_G, mode):
     """σ̂ of one mode, without fallback, zero exactly where all rewards are equal."""
     check_choice("mode", mode, DISPERSIONS)
     equal_P = equal_rewards(rewards_P_G)
+    if not len(rewards_P_G):
+        return rewards_P_G.sum(dim=1)  # quantile refuses what is empty
     if mode == "std":
         residual_P_G = rewards_P_G - rewards_P_G.mean(dim=1, keepdim=True)
         variance_P = residual_P_G.square().sum(dim=1) / max(rewards_P_G.shape[1] - 1, 1)
-        # The square root has no gradient at zero: equal groups take that of 1, and are zeroed below
+        # The square root has no gradient at zero: equal groups take that of 1, and are zeroed below. So do groups
+        # whose squares underflow
+        equal_P = equal_P | (variance_P == 0)
         sigma_P = variance_P.masked_fill(equal_P, 1.0).sqrt()
     elif mode == "mad":
         # quantile(0.5) is the mean of the middle two where G is even.
@@ -126,7 +134,7 @@ def _dispersion_as_printed(rewards_P_G, mode):
     return sigma_P.masked_fill(equal_P, 0.0)
 
 
-def skewness(rewards_P_G, sigma_min=1.0e-6, kappa_max=10.0, estimator="g1", guard="std"):
+def skewness(rewards_P_G, sigma_min=1.0e-6, kappa_max=10.0, estimator="g1", guard_mode="std"):
     """Measure the asymmetry of a group's rewards, guarded and bounded.
 
     κ̃₃ = 1[σ̂ >= σ_min] clip(κ₃, -κ_max, κ_max)                                  (AGPO Eq. 5)
@@ -135,34 +143,44 @@ def skewness(rewards_P_G, sigma_min=1.0e-6, kappa_max=10.0, estimator="g1", guar
     G1:  g1 sqrt(G (G - 1)) / (G - 2)
     b1:  m₃ / s³ = g1 ((G - 1) / G)^(3/2),  s the unbiased standard deviation
 
-    Zero when all rewards of a group are equal, and for G <= 2.
+    Zero when all rewards of a group are equal, and for G <= 2; also where m₂^(3/2) underflows.
 
     Args:
         rewards_P_G: rewards, float32 or float64, finite.
         sigma_min: σ_min, units of reward, >= 0.
         kappa_max: κ_max, > 0.
         estimator: "g1", "G1" or "b1".
-        guard: the σ̂ held against σ_min: "std", or literally "mad" or "iqr", without fallback.
+        guard_mode: the mode of `dispersion` whose σ̂ is held against σ_min: "std", "mad" or "iqr", without fallback.
 
     Returns:
         kappa_P: κ̃₃ with its sign; positive when few rollouts are right.
+
+    Raises:
+        ValueError: NaN or infinite rewards, an unknown option, or a bound out of range.
 
     Example:
         >>> skewness(torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]))  # 6 / sqrt(7)
         tensor([2.2678])
     """
     check_choice("estimator", estimator, SKEWNESS_ESTIMATORS)
-    guarded_P = _dispersion_as_printed(rewards_P_G, guard) < sigma_min
+    check_choice("guard_mode", guard_mode, DISPERSIONS)
+    check_range("sigma_min", sigma_min)
+    if not kappa_max > 0:
+        raise ValueError(f"kappa_max={kappa_max} must be above 0: it bounds |κ₃|.")
+    guarded_P = _dispersion_as_printed(rewards_P_G, guard_mode) < sigma_min
     equal_P, G = equal_rewards(rewards_P_G), rewards_P_G.shape[1]
     residual_P_G = rewards_P_G - rewards_P_G.mean(dim=1, keepdim=True)
-    # m₂ = 0 would divide by zero: equal groups take m₂ = 1, and are zeroed below.
-    second_P = residual_P_G.square().mean(dim=1).masked_fill(equal_P, 1.0)
+    second_P = residual_P_G.square().mean(dim=1)
+    # m₂^(3/2) = 0 would divide by zero, and a subnormal one has an infinite gradient: silent groups take m₂ = 1, and
+    # are zeroed below.
+    underflow_P = second_P.pow(1.5) < torch.finfo(second_P.dtype).tiny
+    silent_P = guarded_P | equal_P | underflow_P | (G <= 2)
+    second_P = second_P.masked_fill(silent_P, 1.0)
     kappa_P = residual_P_G.pow(3).mean(dim=1) / second_P.pow(1.5)
     if estimator == "G1" and G > 2:
         kappa_P = kappa_P * math.sqrt(G * (G - 1)) / (G - 2)
     elif estimator == "b1":
         kappa_P = kappa_P * ((G - 1) / G) ** 1.5
-    silent_P = guarded_P | equal_P | (G <= 2)
     return kappa_P.clamp(-kappa_max, kappa_max).masked_fill(silent_P, 0.0)
 
 
@@ -175,19 +193,24 @@ def vote_entropy(answers_P_G, missing="shared"):
     answer.
 
     Args:
-        answers_P_G: one list of hashable answers a prompt; None where nothing could be extracted.
+        answers_P_G: one list of hashable answers a prompt; None, or NaN, where nothing could be extracted.
         missing: None votes for one "shared" class, does not vote ("drop"), or is a class of its own
             each time ("unique").
 
     Returns:
         entropy_P: float64, in [0, log G]; zero for a group without votes.
 
+    Raises:
+        TypeError: a row that is a string or a tensor.
+        ValueError: an unknown option.
+
     Example:
         >>> vote_entropy([["4", "4", "5", None]])  # 1.5 log 2
         tensor([1.0397], dtype=torch.float64)
     """
     check_choice("missing", missing, MISSING)
-    return torch.tensor([_entropy_of_votes(answers_G, missing) for answers_G in answers_P_G], dtype=torch.float64)
+    rows = check_answers("answers_P_G", answers_P_G)
+    return torch.tensor([_entropy_of_votes(answers_G, missing) for answers_G in rows], dtype=torch.float64)
 
 
 def _entropy_of_votes(answers_G, missing):
@@ -210,17 +233,30 @@ def uncertainty(sigma, skewness, vote_entropy, weights=(1.0, 1.0, 0.1), signals_
 
     Args:
         sigma, skewness, vote_entropy: numbers or tensors of one shape.
-        weights: (w_r, w_e, w_k), in the paper's order: σ̂, E_probe, |κ̃₃|.
+        weights: (w_r, w_e, w_k), numbers >= 0 in the paper's order: σ̂, E_probe, |κ̃₃|.
         signals_mask: 0 removes a signal; order of §4.5: σ̂, |κ̃₃|, E_probe, step KL. Bits after the
             third do not enter Eq. 9.
 
     Returns:
         U, >= 0, of the same type.
 
+    Raises:
+        ValueError: tensors of shapes that differ, weights that are not three numbers >= 0, or bits that are not 0 or 1.
+
     Example:
         >>> uncertainty(sigma=0.5, skewness=2.0, vote_entropy=1.0)
         1.7
     """
+    signals = {"sigma": sigma, "skewness": skewness, "vote_entropy": vote_entropy}
+    check_same_shape(**{name: value for name, value in signals.items() if isinstance(value, torch.Tensor)})
+    if len(weights) != 3:
+        raise ValueError(f"weights={weights}: give three, (w_r, w_e, w_k).")
+    for name, weight in zip(("w_r", "w_e", "w_k"), weights, strict=True):
+        check_range(name, weight)
+    if not 3 <= len(signals_mask) <= 5 or any(bit not in (0, 1) for bit in signals_mask):
+        raise ValueError(
+            f"signals_mask={signals_mask}: give a bit, 0 or 1, for each of σ̂, |κ̃₃| and E_probe, and at most two more."
+        )
     use_sigma, use_skewness, use_vote_entropy = signals_mask[:3]
     w_r, w_e, w_k = weights
     return use_sigma * w_r * sigma + use_vote_entropy * w_e * vote_entropy + use_skewness * w_k * abs(skewness)
@@ -248,29 +284,35 @@ def prompt_statistics(
         answers_P_G: probe answers, lists of hashable or None, the shape of the rewards.
         mode, fallback: as in `dispersion`.
         estimator, sigma_min, kappa_max: as in `skewness`.
-        guard: Eq. 5's guard is on "std", or on the "mode" chosen, before its fallback.
+        guard: what Eq. 5's guard is on: "std", or "mode", the dispersion chosen in `mode`, before its fallback.
+            (`skewness` knows no choice of mode, so names the dispersion itself: its `guard_mode`.)
         missing: as in `vote_entropy`.
 
     Returns:
         dict of _P tensors in the rewards' dtype: sigma, skewness (= |κ̃₃|), vote_entropy, and
         fallback (1 where MAD or IQR was zero although the rewards differ).
 
+    Raises:
+        TypeError: a row of answers that is a string or a tensor.
+        ValueError: NaN or infinite rewards, answers not one a reward, or an option unknown or out of range.
+
     Example:
         >>> statistics = prompt_statistics(torch.tensor([[1.0, 0.0, 0.0]]), [["4", "5", "5"]])
         >>> {name: round(value.item(), 3) for name, value in statistics.items()}  # sqrt(1/3), 1/sqrt(2), ...
         {'sigma': 0.577, 'skewness': 0.707, 'vote_entropy': 0.637, 'fallback': 0.0}
     """
+    rows = check_answers("answers_P_G", answers_P_G)
     check_rewards(rewards_P_G)
     check_choice("guard", guard, GUARDS)
     P, G = rewards_P_G.shape
-    if len(answers_P_G) != P or any(len(answers_G) != G for answers_G in answers_P_G):
+    if len(rows) != P or any(len(answers_G) != G for answers_G in rows):
         raise ValueError(f"answers_P_G must hold {P} lists of {G} answers, one for each reward.")
     collapsed_P = (_dispersion_as_printed(rewards_P_G, mode) == 0) & ~equal_rewards(rewards_P_G)
     return {
         "sigma": dispersion(rewards_P_G, mode, fallback),
         "skewness": skewness(
-            rewards_P_G, sigma_min, kappa_max, estimator, guard=mode if guard == "mode" else "std"
+            rewards_P_G, sigma_min, kappa_max, estimator, guard_mode=mode if guard == "mode" else "std"
         ).abs(),
-        "vote_entropy": vote_entropy(answers_P_G, missing).to(rewards_P_G),
+        "vote_entropy": vote_entropy(rows, missing).to(rewards_P_G),
         "fallback": collapsed_P.to(rewards_P_G),
     }

@@ -1235,3 +1235,80 @@ def test_single_precision_agrees_with_double():
 def test_a_gpu_gives_what_the_cpu_gives():
     for there, here in zip(every_estimate(torch.float64, "cuda"), every_estimate(torch.float64), strict=True):
         torch.testing.assert_close(there.cpu(), here)
+
+
+# -- rollouts that do not count
+
+
+three = pytest.mark.parametrize("estimator", [group_advantages, dr_grpo_advantages, leave_one_out_advantages])
+
+
+@three
+def test_an_excluded_reward_may_be_nan_and_the_only_one_left_has_no_advantage(estimator):
+    # TRL #5773: a reward function that answers None for seven of eight rollouts, then for one of eight.
+    rewards_P_G = torch.full((2, 8), math.nan, dtype=torch.float64)
+    rewards_P_G[0, 3] = 1.0
+    rewards_P_G[1] = torch.tensor([1.0, 0.0, 0.0, math.nan, 1.0, 1.0, 0.0, 0.0])
+    counted_P_G = rewards_P_G.isfinite()
+    with pytest.raises(ValueError, match=r"NaN or infinite in groups \[0, 1\]"):
+        estimator(rewards_P_G)
+    found = estimator(rewards_P_G, counted_P_G=counted_P_G)
+    assert found[0].tolist() == [0.0] * 8
+    assert found[1, 3].item() == 0
+    torch.testing.assert_close(found[1][counted_P_G[1]], estimator(rewards_P_G[1][counted_P_G[1]][None])[0])
+    assert found[1].abs().sum() > 1
+
+
+@three
+def test_a_sibling_without_tokens_does_not_move_the_others(estimator):
+    # OpenRLHF #1239: an empty mask, but a reward of 100 among equal rewards.
+    rewards_P_G = torch.tensor([[1.0, 1.0, 1.0, 100.0]])
+    counted_P_G = torch.tensor([[True, True, True, False]])
+    assert estimator(rewards_P_G).abs().min() > 0
+    assert estimator(rewards_P_G, counted_P_G=counted_P_G).tolist() == [[0.0] * 4]
+
+
+@three
+@quicker
+@given(data=st.data())
+def test_counting_equals_a_loop_over_the_groups_without_what_does_not_count(estimator, data):
+    P, G = 3, 5
+    bits = data.draw(st.lists(st.lists(st.booleans(), min_size=G, max_size=G), min_size=P, max_size=P))
+    generator = torch.Generator().manual_seed(0)
+    rewards_P_G, counted_P_G = torch.rand(P, G, dtype=torch.float64, generator=generator), torch.tensor(bits)
+    found = estimator(rewards_P_G, counted_P_G=counted_P_G)
+    assert (found[~counted_P_G] == 0).all()
+    for p in range(P):
+        kept = rewards_P_G[p][counted_P_G[p]]
+        expected = estimator(kept[None])[0] if len(kept) > 1 else torch.zeros_like(kept)
+        torch.testing.assert_close(found[p][counted_P_G[p]], expected)
+
+
+@modes
+def test_counting_all_changes_nothing_in_any_mode_and_carries_the_gradient(mode):
+    rewards_P_G = torch.rand(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    all_P_G = torch.ones(4, 6, dtype=torch.bool)
+    found = group_advantages(rewards_P_G, mode, counted_P_G=all_P_G)
+    assert torch.equal(found, group_advantages(rewards_P_G, mode))
+    found.square().sum().backward()
+    assert rewards_P_G.grad.isfinite().all() and rewards_P_G.grad.abs().sum() > 0
+
+
+@three
+def test_what_is_counted_is_refused_by_name_where_it_does_not_fit(estimator):
+    with pytest.raises(TypeError, match="counted_P_G is torch.int64"):
+        estimator(torch.rand(1, 2), counted_P_G=torch.ones(1, 2, dtype=torch.long))
+    with pytest.raises(ValueError, match="counted_P_G"):
+        estimator(torch.rand(2, 2), counted_P_G=torch.ones(1, 2, dtype=torch.bool))
+
+
+def test_gradient_is_finite_where_the_square_of_the_spread_underflows():
+    rewards_P_G = torch.tensor([[0.0, 1e-30]], requires_grad=True)
+    found = group_advantages(rewards_P_G)
+    found.sum().backward()
+    assert found.tolist() == [[0.0, 0.0]] and rewards_P_G.grad.isfinite().all()
+
+
+def test_eps_below_zero_is_refused():
+    with pytest.raises(ValueError, match="eps=-1"):
+        group_advantages(torch.rand(1, 2), eps=-1.0)

@@ -351,7 +351,10 @@ def test_equal_groups_give_exactly_zero_in_monte_carlo():
     [
         (lambda: conditional_expectation(1.0, 1), "group_size=1 must be a whole number, 2 or more"),
         (lambda: conditional_expectation(1.0, 2.5), "group_size=2.5"),
-        (lambda: conditional_expectation(math.nan, 8), "NaN or infinite.*epsilon"),
+        (lambda: conditional_expectation(math.nan, 8), "epsilon, the reward held fixed, is NaN or infinite"),
+        (lambda: conditional_expectation(2e6, 8), "epsilon lies more than 1e.06 standard deviations"),
+        (lambda: expected_inverse_dispersion([0.0, -1.0], 8, sigma=1e-7), "epsilon lies more than"),
+        (lambda: monte_carlo([2e6], 8, draws=10), "rewards_E lies more than"),
         (lambda: conditional_expectation(1.0, 8, sigma=0.0), "sigma=0.0 must be positive"),
         (lambda: conditional_expectation(1.0, 8, sigma=math.inf), "sigma=inf"),
         (lambda: conditional_expectation(1.0, 8, ddof=2), "ddof=2 is unknown; choose one of 0, 1"),
@@ -375,3 +378,18 @@ def test_equal_groups_give_exactly_zero_in_monte_carlo():
 def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_at_the_largest_epsilon_the_curve_is_at_its_bound():
+    for N in (2, 8, 1000):
+        assert conditional_expectation(1e6, N).item() == pytest.approx(math.sqrt(N - 1), rel=1e-9)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_binary_expectation_takes_a_number_beside_a_tensor_on_a_gpu():
+    expected = conditional_expectation_binary([1.0, 0.0], 4, 0.25)
+    rewards = torch.tensor([1.0, 0.0], device="cuda")
+    for p in (0.25, torch.tensor(0.25), torch.tensor(0.25, device="cuda")):
+        torch.testing.assert_close(conditional_expectation_binary(rewards, 4, p).cpu(), expected)
+    found = conditional_expectation_binary(1, 4, torch.tensor(0.25, device="cuda"))
+    torch.testing.assert_close(found.cpu(), expected[0])

@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -548,3 +549,12 @@ def test_a_coefficient_of_zero_is_for_the_fixed_twin_alone():
 def test_kl_settings_and_signals_out_of_range_are_refused_by_name(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize("value", [torch.tensor(0.5), "0.5", None])
+def test_signals_that_are_no_numbers_are_refused_with_the_remedy(value):
+    clip, temperature = AdaptiveClip(), AdaptiveTemperature()
+    with pytest.raises(TypeError, match=r"signals.entropy is a .*\.item\(\)"):
+        clip.update(clip.initial_state(), ClipSignals(sigma=0.5, skewness=0.0, vote_entropy=1.0, entropy=value))
+    with pytest.raises(TypeError, match=r"signals.sigma is a .*\.item\(\)"):
+        temperature.update(temperature.initial_state(), ProbeState(sigma=value, skewness=0.0, vote_entropy=1.0))

@@ -16,13 +16,14 @@ MODULES = [
     for name in ("probe", "advantages", "kl", "losses", "metrics", "bias", "controllers", "horizon")
 ]
 
-# A paper by name and year, a place in one of the two papers, or our own.
+MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+# A paper by name and year, a place in one of the two papers, or, in brackets, our own.
 SOURCE = re.compile(
-    r"[A-Z][\w’'-]+(?: et al\.)?,? \(?(?:[A-Z]+ )?(?:19|20)\d\d\b"
-    r"|\b(?:AGPO|R\+\+|REINFORCE\+\+)(?:'s)? (?:Eqs?\.|§|Table|Lemma|Theorem|Algorithm|App\.)"
-    r"|§\d"
-    r"|\bours\b"
+    rf"\b(?!(?:{MONTHS})\b)[A-Z][\w’'-]+(?: et al\.)?,? \(?(?:[A-Z]+ )?(?:19|20)\d\d\b"
+    r"|\b(?:AGPO|R\+\+) (?:Eqs?\.|§|Table|App\.)"
+    r"|\(ours\b"
 )
+SHAPE = re.compile(r"\b(?:shapes?|scalars?|numbers?)\b")
 ARGUMENTS_AS_FOR = re.compile(r"Arguments\s+as\s+for\s+`([\w.]+)`")
 
 
@@ -53,20 +54,38 @@ def sections(docstring):
 
 
 def has_equation(text):
-    """True if a paragraph is a formula set apart: it has a Σ or an equals sign between spaces, and no full stop.
+    """True if a line is a formula: one term, perhaps after a label, then an equals sign between spaces, no full stop.
 
-    Keyword arguments have no spaces around theirs, and a sentence that says "at G = 1" ends in a full stop.
+    Keyword arguments have no spaces around theirs, and what stands before the sign in a sentence is several words.
     """
-    paragraphs = [paragraph.strip() for paragraph in re.split(r"\n\s*\n", text)]
-    return any(re.search(r" = |Σ", part) and not part.endswith((".", ":", ";", "?")) for part in paragraphs)
+    for line in map(str.strip, text.splitlines()):
+        left, sign, right = line.partition(" = ")
+        while re.search(r"[(\[][^()\[\]]* [^()\[\]]*$", left) and " = " in right:  # the sign in E[A | r = 1]
+            more, _, right = right.partition(" = ")
+            left += " = " + more
+        term = re.sub(r"^\w+: +", "", re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", left).strip())
+        if sign and right and re.fullmatch(r"\S+", term) and not line.endswith((".", ":", ";", "?")):
+            return True
+    return False
+
+
+def entries(thing):
+    """What a docstring says of each parameter under Args: {name: text}."""
+    listed = sections(inspect.getdoc(thing) or "").get("Args", "").splitlines()[1:]
+    found, names = {}, []
+    for line in textwrap.dedent("\n".join(listed)).splitlines():
+        item = re.match(r"([*\w]+(?:, [*\w]+)*):(.*)", line)
+        if item:
+            names, line = [name.lstrip("*") for name in item[1].split(", ")], item[2]
+        for name in names:
+            found[name] = f"{found.get(name, '')} {line.strip()}".strip()
+    return found
 
 
 def documented(thing):
     """Names of the parameters that a docstring describes, one or several before a colon, or borrows from another."""
     text = inspect.getdoc(thing) or ""
-    listed = textwrap.dedent("\n".join(sections(text).get("Args", "").splitlines()[1:]))
-    items = re.findall(r"^([*\w]+(?:, [*\w]+)*):", listed, flags=re.MULTILINE)
-    names = {name.lstrip("*") for item in items for name in item.split(", ")}
+    names = set(entries(thing))
     other = ARGUMENTS_AS_FOR.search(text)
     if other:
         module_name, _, name = other[1].rpartition(".")
@@ -81,18 +100,52 @@ def faults(thing):
     # A dataclass without a docstring is given its signature for one.
     if not text or text.startswith(f"{thing.__name__}("):
         return ["no docstring"]
-    found = [] if SOURCE.search(text) else ["no source: name a paper and its year, an equation or section, or say ours"]
+    found = []
+    if not SOURCE.search(text):
+        found.append("no source: name a paper and its year, an equation or section of AGPO or R++, or (ours)")
     if inspect.isclass(thing):
-        return found
+        return found + faults_of_methods(thing)
     parts = sections(text)
     if not has_equation(parts[""]):
         found.append("no equation: set one apart, before Args")
     missing = sorted(set(inspect.signature(thing).parameters) - documented(thing))
     if missing:
         found.append(f"not under Args: {', '.join(missing)}")
-    if "Returns" not in parts:
+    said, parameters = entries(thing), inspect.signature(thing).parameters
+    stale = sorted(set(said) - set(parameters))
+    if stale:
+        found.append(f"under Args, but no parameter: {', '.join(stale)}")
+    empty = sorted(name for name in said if not said[name])
+    if empty:
+        found.append(f"empty under Args: {', '.join(empty)}")
+    shapeless = sorted(name for name, text in said.items() if is_tensor(parameters.get(name), text) and not (
+        re.search(r"(_[A-Z0-9])+$", name) or SHAPE.search(text)
+    ))  # fmt: skip
+    if shapeless:
+        found.append(f"no shape under Args: {', '.join(shapeless)}")
+    if not "".join(parts.get("Returns", "").splitlines()[1:]).strip():
         found.append("no Returns")
+    if ">>>" not in text:
+        found.append("no Example")
     return found
+
+
+def is_tensor(parameter, text):
+    """True if a parameter holds tensors, by its annotation or by what is said of it."""
+    annotation = "" if parameter is None else str(parameter.annotation)
+    return "Tensor" in annotation or bool(re.search(r"\btensors?\b|\b(?:float|int)(?:32|64)\b", text))
+
+
+def faults_of_methods(cls):
+    """Public methods and properties that a class defines without a docstring whose first line is a sentence."""
+    own = {name: thing for name, thing in vars(cls).items() if not name.startswith("_")}
+    methods = {
+        name: thing
+        for name, thing in own.items()
+        if inspect.isfunction(thing) or isinstance(thing, (classmethod, staticmethod, property))
+    }
+    silent = [name for name in methods if not re.match(r"[A-Z].*[.;:]", (inspect.getdoc(methods[name]) or "")[:120])]
+    return [f"no docstring: {', '.join(silent)}"] if silent else []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,11 +177,15 @@ def complete(rewards_P_G, eps=1.0e-8):
     A[p, g] = (r[p, g] - mean) / (std + eps)                                      (AGPO Eq. 1)
 
     Args:
-        rewards_P_G: rewards, finite.
+        rewards_P_G: rewards, float32 or float64, finite.
         eps: ε_A, units of reward.
 
     Returns:
         advantages_P_G.
+
+    Example:
+        >>> 1 + 1
+        2
     """
 
 
@@ -142,6 +199,10 @@ def borrows(rewards_P_G, eps=1.0e-8, scale=1.0):
 
     Returns:
         B_P_G.
+
+    Example:
+        >>> 1 + 1
+        2
     """
 
 
@@ -158,16 +219,52 @@ def test_a_complete_docstring_has_no_fault_whether_it_lists_or_borrows_arguments
             "Zero where G = 1, unless mode='std' (AGPO Eq. 1).",
             "no equation",
         ),
-        ("        eps: ε_A, units of reward.", "        epsilon: ε_A.", "not under Args: eps"),
+        ("(AGPO Eq. 1)", "(not ours)", "no source"),
+        ("(AGPO Eq. 1)", "(since March 2024)", "no source"),
+        ("(AGPO Eq. 1)", "(as of May, 2024)", "no source"),
+        ("(AGPO Eq. 1)", "(§4)", "no source"),
+        ("A[p, g] = (r[p, g] - mean) / (std + eps) ", "Zero where G = 1, unless mode='std' ", "no equation"),
+        ("A[p, g] = (r[p, g] - mean) / (std + eps) ", "the sum Σ r, by its std ", "no equation"),
         ("        eps: ε_A", "            eps: ε_A", "not under Args: eps"),  # a second line on the rewards
         ("    Args:", "    Rewards:", "not under Args: eps, rewards_P_G"),
+        ("        eps: ε_A, units of reward.", "        eps:", "empty under Args: eps"),
+        ("        eps: ε_A", "        scale: a factor.\n        eps: ε_A", "under Args, but no parameter: scale"),
+        ("eps: ε_A, units of reward.", "eps: ε_A, a tensor.", "no shape under Args: eps"),
         ("    Returns:", "    Gives:", "no Returns"),
+        ("        advantages_P_G.", "", "no Returns"),
+        ("        >>> 1 + 1", "        1 + 1", "no Example"),
     ],
 )
 def test_what_a_docstring_lacks_is_named(monkeypatch, before, after, fault):
     assert complete.__doc__.count(before) == 1
     monkeypatch.setattr(complete, "__doc__", complete.__doc__.replace(before, after))
     assert len(faults(complete)) == 1 and faults(complete)[0].startswith(fault)
+
+
+def test_an_argument_under_another_name_is_both_missing_and_stale(monkeypatch):
+    monkeypatch.setattr(complete, "__doc__", complete.__doc__.replace("        eps: ε_A", "        epsilon: ε_A"))
+    assert faults(complete) == ["not under Args: eps", "under Args, but no parameter: epsilon"]
+
+
+def test_public_methods_without_a_docstring_are_named():
+    class Controller:
+        """A controller (ours)."""
+
+        def update(self, state):
+            return state
+
+        @property
+        def spent(self):
+            return 0
+
+        @classmethod
+        def mean(cls):
+            """Average them."""
+
+        def _private(self):
+            return None
+
+    assert faults(Controller) == ["no docstring: update, spent"]
 
 
 def test_a_missing_docstring_is_named_also_where_python_writes_one():

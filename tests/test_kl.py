@@ -293,3 +293,26 @@ def test_drift_refuses_other_estimators_and_shapes():
         step_drift(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2), "k2")
     with pytest.raises(ValueError, match="mask_B_T"):
         step_drift(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 3))
+
+
+def test_values_that_are_no_log_probabilities_are_refused_by_name():
+    ones = torch.ones(1, 2)
+    with pytest.raises(ValueError, match=r"new_logps_B_T is NaN or infinite at \[\[0, 1\]\]"):
+        step_drift(ones, torch.tensor([[0.0, math.nan]]), ones)
+    with pytest.raises(ValueError, match="old_logps_B_T is NaN or infinite"):
+        step_drift(ones * math.inf, ones, ones)
+    with pytest.raises(ValueError, match=r"mask_B_T has shape \(2,\)"):
+        step_drift(ones[0], ones[0], ones[0])
+    for estimator in (k1, k2, k3):
+        with pytest.raises(TypeError, match="reference_logps is torch.int64"):
+            estimator(ones, ones.long())
+    with pytest.raises(TypeError, match="logits is torch.int64"):
+        categorical_kl(ones.long(), ones)
+
+
+def test_drift_refuses_a_denominator_below_zero_and_takes_zero_for_nothing_kept():
+    ones = torch.ones(1, 2)
+    for denominator in (-1, math.nan):
+        with pytest.raises(ValueError, match="denominator="):
+            step_drift(ones, ones, ones, denominator=denominator)
+    assert step_drift(ones, 2 * ones, torch.zeros(1, 2), denominator=0).item() == 0

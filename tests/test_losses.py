@@ -22,6 +22,7 @@ from agpo_core.losses import (
     kl_penalty,
     value_loss,
 )
+from agpo_core.metrics import clip_binds
 
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -196,6 +197,73 @@ def test_a_rollout_s_advantage_and_radius_broadcast_to_its_tokens():
     torch.testing.assert_close(found, double([[1.1, 1.2], [2.1, 2.1]]))
 
 
+@pytest.mark.parametrize(
+    ("ratio", "advantages", "low", "high", "name"),
+    [
+        (torch.ones(3, 1), torch.ones(3), 0.2, None, r"advantages_B_T has shape \(3,\)"),
+        (torch.ones(3), torch.ones(3), 0.2, None, r"ratio_B_T has shape \(3,\)"),
+        (torch.ones(3, 2), torch.ones(1, 2), 0.2, None, r"advantages_B_T has shape \(1, 2\)"),
+        (torch.ones(3, 2), torch.ones(3, 1), torch.full((3,), 0.2), None, r"epsilon_low has shape \(3,\)"),
+        (torch.ones(3, 2), torch.ones(3, 1), 0.2, torch.full((2,), 0.2), r"epsilon_high has shape \(2,\)"),
+        (torch.ones(3, 1), torch.ones(3, 4), 0.2, None, r"advantages_B_T has shape \(3, 4\)"),
+    ],
+)
+def test_shapes_that_would_broadcast_into_a_table_are_refused_by_name(ratio, advantages, low, high, name):
+    with pytest.raises(ValueError, match=name):
+        clipped_surrogate(ratio, advantages, low, high)
+
+
+def test_a_number_and_a_tensor_may_be_the_two_radii():
+    ratio_B_T, advantages_B_T = double([[1.5], [0.5]]), double([[1.0], [-1.0]])
+    for low, high in [(0.2, double(0.4)), (double([[0.2], [0.2]]), 0.4), (double(0.2), double([[0.4], [0.4]]))]:
+        found = clipped_surrogate(ratio_B_T, advantages_B_T, low, high)
+        torch.testing.assert_close(found, double([[1.4], [-0.8]]))
+
+
+def test_unmasked_values_that_are_not_finite_are_refused_by_name():
+    values_B_T, mask_B_T = torch.tensor([[1.0, math.nan]]), torch.ones(1, 2)
+    with pytest.raises(ValueError, match=r"old_logps_B_T is NaN or infinite at \[\[0, 1\]\]"):
+        importance_ratio(torch.zeros(1, 2), values_B_T, mask_B_T)
+    with pytest.raises(ValueError, match=r"(?<!old_)logps_B_T is NaN or infinite"):
+        importance_ratio(values_B_T, torch.zeros(1, 2), mask_B_T)
+    with pytest.raises(ValueError, match="values_B_T is NaN or infinite"):
+        aggregate(values_B_T, mask_B_T)
+    # What is finite, but sums to infinity, is none.
+    assert importance_ratio(torch.full((1, 2), -3e38), torch.full((1, 2), -3e38), mask_B_T).eq(1).all()
+    good, bad = torch.zeros(2), torch.tensor([0.0, math.inf])
+    for place in range(4):
+        names = ("chosen_logps_B", "rejected_logps_B", "reference_chosen_logps_B", "reference_rejected_logps_B")
+        with pytest.raises(ValueError, match=f"^{names[place]} is NaN or infinite"):
+            dpo_loss(*(bad if i == place else good for i in range(4)))
+    with pytest.raises(ValueError, match="rejected_rewards_B is NaN or infinite"):
+        bradley_terry_loss(good, bad)
+
+
+def test_other_types_and_ranks_are_refused_by_name():
+    row, whole = torch.zeros(2), torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"mask_B_T has shape \(2,\)"):
+        importance_ratio(row, row, row)
+    with pytest.raises(ValueError, match=r"values_B_T has shape \(2,\)"):
+        aggregate(row, row)
+    with pytest.raises(ValueError, match=r"values_B_T has shape \(2,\)"):
+        value_loss(row, row, row)
+    with pytest.raises(TypeError, match="logps_B_T is torch.int64"):
+        importance_ratio(whole, whole, whole)
+    with pytest.raises(TypeError, match="returns_B_T is torch.int64"):
+        value_loss(whole.float(), whole.float(), whole)
+    with pytest.raises(TypeError, match="advantages_B_T is torch.int64"):
+        clipped_surrogate(whole.float(), whole, 0.2)
+
+
+@pytest.mark.parametrize(("shift", "advantage"), [(25.0, -1.0), (-25.0, 1.0)])
+def test_beyond_the_bound_on_the_log_ratio_there_is_no_gradient_though_the_clip_does_not_bind(shift, advantage):
+    logps_B_T = torch.full((1, 1), shift, requires_grad=True)
+    ratio_B_T = importance_ratio(logps_B_T, torch.zeros(1, 1), torch.ones(1, 1))
+    clipped_surrogate(ratio_B_T, torch.full((1, 1), advantage), 0.2).sum().backward()
+    assert logps_B_T.grad.item() == 0
+    assert not clip_binds(ratio_B_T.detach(), torch.full((1, 1), advantage), 0.2).any()
+
+
 @pytest.mark.parametrize("epsilon", [-0.1, math.nan])
 def test_a_radius_below_zero_is_refused_by_name(epsilon):
     with pytest.raises(ValueError, match="epsilon_low="):
@@ -288,6 +356,14 @@ def test_gradient_of_the_aggregate_equals_finite_differences(mode):
     assert torch.autograd.gradcheck(lambda values: aggregate(values, MASK_B_T, mode, max_length=10), values_B_T)
 
 
+@aggregations
+def test_a_denominator_below_zero_is_refused_and_zero_counts_as_one(mode):
+    for denominator in (-1, math.nan):
+        with pytest.raises(ValueError, match=f"denominator={denominator}"):
+            aggregate(double(VALUES_B_T), MASK_B_T, mode, 10, denominator)
+    assert aggregate(double(VALUES_B_T), torch.zeros(3, 3), mode, 10, denominator=0).item() == 0
+
+
 @pytest.mark.parametrize("max_length", [None, 0])
 def test_constant_needs_the_maximal_length(max_length):
     with pytest.raises(ValueError, match="max_length=.*mode='constant'"):
@@ -333,6 +409,37 @@ def test_k1_as_a_loss_is_refused_with_the_reason():
 def test_other_pairs_are_refused_with_the_known_ones(estimator, placement):
     with pytest.raises(ValueError, match=r"choose one of \('k3', 'loss'\)"):
         kl_penalty(torch.zeros(1, 1), torch.zeros(1, 1), estimator, placement)
+
+
+@pytest.mark.parametrize("estimator", ["k3", "k2"])
+def test_with_its_mask_the_penalty_has_a_finite_gradient_whatever_is_masked(estimator):
+    # d = -90 on the masked token: exp(90) is inf in float32.
+    logps_B_T, reference_B_T = torch.tensor([[-1.0, -91.0]]), torch.tensor([[-1.5, -1.0]])
+    mask_B_T = torch.tensor([[1, 0]])
+    logps_B_T.requires_grad_()
+    penalty_B_T = kl_penalty(logps_B_T, reference_B_T, estimator, mask_B_T=mask_B_T)
+    aggregate(penalty_B_T, mask_B_T).backward()
+    d = torch.tensor(0.5)
+    slope = d if estimator == "k2" else 1 - torch.exp(-d)
+    torch.testing.assert_close(logps_B_T.grad, torch.tensor([[slope, 0.0]]))
+    assert penalty_B_T[0, 1].item() == 0
+    if estimator == "k3":  # without the mask the gradient is lost, though the value is right
+        bare_B_T = logps_B_T.detach().requires_grad_()
+        loss = aggregate(kl_penalty(bare_B_T, reference_B_T), mask_B_T)
+        assert loss.item() == pytest.approx(penalty_B_T[0, 0].item())
+        loss.backward()
+        assert bare_B_T.grad[0, 1].isnan()
+
+
+def test_the_mask_of_the_penalty_changes_no_bit_of_what_is_kept():
+    logps_B_T, reference_logps_B_T = random_logps()
+    bare_B_T = kl_penalty(logps_B_T, reference_logps_B_T)
+    masked_B_T = kl_penalty(logps_B_T, reference_logps_B_T, mask_B_T=MASK_B_T)
+    assert torch.equal(masked_B_T, bare_B_T * MASK_B_T)
+    with pytest.raises(ValueError, match="mask_B_T"):
+        kl_penalty(logps_B_T, reference_logps_B_T, mask_B_T=MASK_B_T[:2])
+    with pytest.raises(ValueError, match=r"logps_B_T has shape \(3,\)"):
+        kl_penalty(logps_B_T[0], reference_logps_B_T[0])
 
 
 # -- the whole loss (Eq. 7)
@@ -588,3 +695,7 @@ def test_dpo_loss_agrees_with_trl(trl):
     chosen_B, rejected_B = logps_2B_T.sum(dim=1).chunk(2)
     found = dpo_loss(chosen_B, rejected_B, reference_chosen_B, reference_rejected_B, beta=0.4)
     torch.testing.assert_close(found.mean(), expected)
+
+
+def test_preference_losses_round_to_zero_at_a_large_margin():
+    assert bradley_terry_loss(torch.tensor([200.0]), torch.zeros(1)).item() == 0  # exp(-200) < 1.4e-45

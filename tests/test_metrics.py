@@ -557,3 +557,69 @@ def test_paired_comparison_refuses_scores_that_are_not_paired():
         paired_comparison(torch.zeros(4), torch.zeros(4))
     with pytest.raises(ValueError, match="baseline_scores_S_N has shape"):
         paired_comparison(torch.zeros(1, 1), torch.full((1, 1), math.nan))
+
+
+# -- bad input and rounding
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantages", "epsilon", "name"),
+    [
+        (torch.ones(3, 1), torch.ones(3), 0.2, "advantages_B_T has shape"),
+        (torch.ones(3, 2), torch.ones(3, 1), torch.full((3,), 0.2), "epsilon_low has shape"),
+        (torch.ones(1, 3, 2), torch.ones(1, 3, 2), 0.2, "ratio_B_T has shape"),
+        (torch.tensor([[math.nan]]), torch.ones(1, 1), 0.2, "ratio_B_T is NaN"),
+        (torch.ones(1, 1), torch.tensor([[math.inf]]), 0.2, "advantages_B_T is NaN"),
+    ],
+)
+def test_clip_binds_refuses_what_would_broadcast_or_is_not_finite(ratio, advantages, epsilon, name):
+    with pytest.raises(ValueError, match=name):
+        clip_binds(ratio, advantages, epsilon)
+
+
+@pytest.mark.parametrize(
+    ("at_bound", "fraction", "tokens", "name"),
+    [
+        ([2.0], [0.5], [10], "at_bound_U"),
+        ([1.0], [50.0], [10], "clip_fraction_U"),
+        ([1.0], [math.nan], [10], "clip_fraction_U"),
+        ([1.0], [0.5], [0], "tokens_U"),
+        ([1.0], [0.5], [math.inf], "tokens_U"),
+    ],
+)
+def test_clip_saturation_refuses_values_out_of_range_by_name(at_bound, fraction, tokens, name):
+    with pytest.raises(ValueError, match=f"^{name} must"):
+        clip_saturation(at_bound, fraction, tokens)
+
+
+@pytest.mark.parametrize("reference", [[0.1] * 7, [0.1, 0.1, 0.2, 0.2]])
+def test_a_reference_equal_within_every_window_is_refused_also_where_its_variance_is_a_rounding_error(reference):
+    with pytest.raises(ValueError, match="reference_norms_U are all equal"):
+        gradient_norm_variance([1.0, 3.0, 2.0], window=2 if len(reference) == 4 else 7, reference_norms_U=reference)
+
+
+def test_a_short_reference_is_named():
+    with pytest.raises(ValueError, match="^reference_norms_U has 1 norms"):
+        gradient_norm_variance([1.0, 2.0], reference_norms_U=[1.0])
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 0.7])
+def test_an_interval_of_equal_values_is_exactly_that_value(value):
+    assert bootstrap_interval([value] * 7, resamples=200) == (value, value)
+
+
+def test_pass_at_k_keeps_nine_digits_up_to_its_bound_and_refuses_more():
+    n = 2**16
+    for c, k in [(1, 1), (3, 20_000), (100, 500), (1000, 60), (40_000, 2)]:
+        # C(n - c, k) / C(n, k) = Π_{i < c} (n - k - i) / (n - i)
+        few, many = sorted((c, k))
+        exact = -math.expm1(math.fsum(math.log1p(-many / (n - i)) for i in range(few)))
+        assert pass_at_k(n, c, k).item() == pytest.approx(exact, abs=1e-9, rel=0)
+    with pytest.raises(ValueError, match="n exceeds 65,536"):
+        pass_at_k(n + 1, 1, 1)
+
+
+def test_majority_takes_nan_for_no_answer_and_refuses_strings_as_rows():
+    assert torch.equal(majority_at_k([[math.nan, math.nan, 4.0]], [4.0]), majority_at_k([[None, None, 4.0]], [4.0]))
+    with pytest.raises(TypeError, match="answers_P_N holds a row that is a str"):
+        majority_at_k(["445"], ["4"])

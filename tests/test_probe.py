@@ -256,9 +256,9 @@ def test_skewness_is_silent_below_sigma_min():
 
 
 def test_guard_on_mad_switches_skewness_off_for_most_binary_groups():
-    heard = [k for k in range(9) if skewness(row(binary(k)), guard="mad").item() != 0]
+    heard = [k for k in range(9) if skewness(row(binary(k)), guard_mode="mad").item() != 0]
     assert heard == []  # MAD is positive at four right alone, where skewness is zero
-    heard = [k for k in range(9) if skewness(row(binary(k)), guard="std").abs().item() > 1e-9]
+    heard = [k for k in range(9) if skewness(row(binary(k)), guard_mode="std").abs().item() > 1e-9]
     assert heard == [1, 2, 3, 5, 6, 7]
 
 
@@ -423,3 +423,58 @@ def test_state_over_ranks_equals_the_state_of_the_whole_batch():
     gathered = {name: torch.cat([part[name] for part in parts]) for name in whole}
     assert ProbeState.mean(gathered) == ProbeState.mean(whole)
     assert ProbeState.mean(whole).sigma == pytest.approx(whole["sigma"].mean().item())
+
+
+# -- edges
+
+
+@pytest.mark.parametrize("function", [dispersion, skewness])
+@pytest.mark.parametrize("rewards", [[0.0, 1e-30], [0.0, 0.0, 1e-14], [0.0, 0.0, 1e-15], [0.0, 0.0, 1e-30]])
+@pytest.mark.parametrize("sigma_min", [0.0, 1e-6])
+def test_gradient_is_finite_where_the_square_of_the_spread_underflows(function, rewards, sigma_min):
+    rewards_P_G = torch.tensor([rewards], requires_grad=True)
+    found_P = function(rewards_P_G, sigma_min=sigma_min) if function is skewness else function(rewards_P_G)
+    found_P.sum().backward()
+    assert found_P.isfinite().all() and rewards_P_G.grad.isfinite().all()
+
+
+@modes
+def test_no_prompt_has_no_dispersion_and_no_mean(mode):
+    assert dispersion(torch.zeros(0, 4), mode).shape == (0,)
+    statistics = prompt_statistics(torch.zeros(0, 4), [], mode=mode)
+    with pytest.raises(ValueError, match="statistics holds no prompt"):
+        ProbeState.mean(statistics)
+
+
+@pytest.mark.parametrize("answers", [["ab"], "ab", torch.tensor([[1, 2]]), [torch.tensor([1, 2])]])
+@pytest.mark.parametrize("function", [vote_entropy, lambda rows: prompt_statistics(row([0.0, 1.0]), rows)])
+def test_a_string_or_a_tensor_is_no_row_of_answers(answers, function):
+    with pytest.raises(TypeError, match="answers_P_G holds a row that is a (str|Tensor)"):
+        function(answers)
+
+
+def test_tensors_are_no_answers_and_nan_is_none():
+    with pytest.raises(TypeError, match="answers_P_G holds tensors"):
+        vote_entropy([[torch.tensor(1), torch.tensor(1)]])
+    for missing in ("shared", "drop", "unique"):
+        with_nan = vote_entropy([[math.nan, float("nan"), 1.0, None]], missing)
+        assert torch.equal(with_nan, vote_entropy([[None, None, 1.0, None]], missing))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: skewness(row([0.0, 1.0]), guard_mode="mode"), "guard_mode='mode' is unknown"),
+        (lambda: skewness(row([0.0, 1.0]), sigma_min=-1.0), "sigma_min=-1.0"),
+        (lambda: skewness(row([0.0, 1.0]), kappa_max=0.0), "kappa_max=0.0"),
+        (lambda: skewness(row([0.0, 1.0]), kappa_max=math.nan), "kappa_max=nan"),
+        (lambda: uncertainty(1.0, 1.0, 1.0, weights=(1.0, 1.0)), "weights="),
+        (lambda: uncertainty(1.0, 1.0, 1.0, weights=(1.0, -1.0, 0.0)), "w_e=-1.0"),
+        (lambda: uncertainty(1.0, 1.0, 1.0, signals_mask=(1, 1)), "signals_mask="),
+        (lambda: uncertainty(1.0, 1.0, 1.0, signals_mask=(1, 1, 2)), "signals_mask="),
+        (lambda: uncertainty(torch.ones(3, 1), 1.0, torch.ones(3)), "shapes differ.*sigma.*vote_entropy"),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
