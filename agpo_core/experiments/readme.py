@@ -15,6 +15,7 @@ from agpo_core.experiments import records, report
 from agpo_core.experiments.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.metrics import LOGGED
+from agpo_core.recipes import RECIPES
 from agpo_core.tasks import MICRO_TASKS
 
 TABLE1, METHODS = "agpo_table1_main_results", "methods_overview"
@@ -95,6 +96,23 @@ def metrics() -> str:
     return "\n".join(["| metric | what it is | unit |", "|---|---|---|", *rows])
 
 
+def speed() -> str:
+    """The recorded table of bench/core.py."""
+    return "\n".join(provenance.read_json(paths.reference() / "bench" / "core.json")["table"])
+
+
+def throughput() -> str:
+    """The recorded figures of bench/throughput.py."""
+    figures = provenance.read_json(paths.reference() / "bench" / "throughput.json")["figures"]
+    lines = ["| method | generated tokens/s | ratio to PPO, value head | to PPO, separate critic | trained on, tokens/s |",
+             "|---|---|---|---|---|"]  # fmt: skip
+    for method, row in figures.items():
+        ratios = (f"{row['generated'] / figures[base]['generated']:.2f}" for base in ("ppo", "ppo_critic"))
+        cells = [RECIPES[method].title, f"{row['generated']:,.0f}", *ratios, f"{row['trained']:,.0f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def benchmarks() -> str:
     """The papers' benchmarks and training sets."""
     from agpo_core.tasks.benchmarks import listing
@@ -102,7 +120,16 @@ def benchmarks() -> str:
     return listing.markdown()
 
 
-BLOCKS = {"results": results, "methods": methods, "small": small, "benchmarks": benchmarks, "tasks": tasks, "metrics": metrics}
+BLOCKS = {
+    "results": results,
+    "methods": methods,
+    "small": small,
+    "speed": speed,
+    "throughput": throughput,
+    "benchmarks": benchmarks,
+    "tasks": tasks,
+    "metrics": metrics,
+}
 
 
 def fill(text: str) -> str:
