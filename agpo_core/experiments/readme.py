@@ -52,8 +52,9 @@ def methods() -> str:
 
 def small() -> str:
     """The recorded runs of a real language model, each in a row beside its start."""
-    lines = ["| task | updates | reward, first and last four | τ | ε | greedy on test, before and after | seconds |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    columns = ("task", "updates", "reward, first and last four", "τ, lowest to highest", "ε, lowest to highest",
+               "greedy on test, before and after", "seconds")  # fmt: skip
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for folder in sorted(path.parent for path in paths.reference().glob("small/*/agpo-*/metrics.jsonl")):
         start = next(folder.parent.glob("start-*"))
         rows = pd.DataFrame(provenance.read_jsonl(folder / "metrics.jsonl"))
@@ -104,8 +105,8 @@ def speed() -> str:
 def throughput() -> str:
     """The recorded figures of bench/throughput.py."""
     figures = provenance.read_json(paths.reference() / "bench" / "throughput.json")["figures"]
-    lines = ["| method | generated tokens/s | ratio to PPO, value head | to PPO, separate critic | trained on, tokens/s |",
-             "|---|---|---|---|---|"]  # fmt: skip
+    columns = ("method", "generated, tokens/s", "to PPO, value head", "to PPO, separate critic", "trained on, tokens/s")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for method, row in figures.items():
         ratios = (f"{row['generated'] / figures[base]['generated']:.2f}" for base in ("ppo", "ppo_critic"))
         cells = [RECIPES[method].title, f"{row['generated']:,.0f}", *ratios, f"{row['trained']:,.0f}"]
