@@ -4,6 +4,9 @@ import math
 
 import torch
 
+# Types of answers that are neither tensors nor NaN: most rows hold nothing else, and need no look at each answer.
+PLAIN_ANSWERS = frozenset((str, int, bool, type(None)))
+
 
 def check_choice(name, value, choices):
     """Raise unless `value` is one of `choices`."""
@@ -80,11 +83,14 @@ def check_answers(name, answers_P_N):
                 f"{name} holds a row that is a {type(answers_N).__name__}: its letters or numbers would vote each for "
                 "themselves. Give one list of answers a prompt; of a tensor, its .tolist()."
             )
-        answers_N = list(answers_N)
-        if any(isinstance(answer, torch.Tensor) for answer in answers_N):
-            raise TypeError(f"{name} holds tensors, which never equal one another as votes; give their .item().")
-        # NaN differs from itself, so would be a class of its own each time
-        rows.append([None if isinstance(answer, float) and answer != answer else answer for answer in answers_N])
+        if not isinstance(answers_N, list):
+            answers_N = list(answers_N)
+        if not PLAIN_ANSWERS.issuperset(map(type, answers_N)):
+            if any(isinstance(answer, torch.Tensor) for answer in answers_N):
+                raise TypeError(f"{name} holds tensors, which never equal one another as votes; give their .item().")
+            # NaN differs from itself, so would be a class of its own each time
+            answers_N = [None if isinstance(answer, float) and answer != answer else answer for answer in answers_N]
+        rows.append(answers_N)
     return rows
 
 

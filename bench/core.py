@@ -5,7 +5,8 @@
 Time is the CPU time of the thread that computes, the only one: on an idle core it is what one waits, on a busy one it
 leaves out the waiting for others. In each round every way of a case runs once, in turn, on inputs made anew outside the
 clock; the table shows medians over rounds, and ratios of these medians. First all ways of a case are held to the same
-numbers at tiny sizes, which also loads their code.
+numbers at tiny sizes, which also loads their code. Rounds of one way differ by two or three times where tensors are
+large, by whether malloc still holds their pages or asks the kernel for them; the record keeps every round.
 
 Memory is what the process's resident memory grows by, at its peak, in one call, in a process of its own: whatever the
 call allocates, by torch or by Python, its result included and its inputs not; to a quarter of a MiB or so. It needs
