@@ -65,8 +65,10 @@ class Results:
     def only(self, arms) -> "Results":
         """The same without the other arms."""
         keep = [table[table["arm"].isin(arms)] for table in (self.runs, self.traces)]
-        said = [line for line in self.meta.get("warnings", []) if line["arm"] in arms]
-        return Results(*(table.reset_index(drop=True) for table in keep), self.meta | {"warnings": said})
+        meta = dict(self.meta)
+        if "warnings" in meta:
+            meta["warnings"] = [line for line in meta["warnings"] if line["arm"] in arms]
+        return Results(*(table.reset_index(drop=True) for table in keep), meta)
 
 
 def read(experiment: str, profile: str, params: dict, jobs: list) -> Results:
