@@ -7,6 +7,15 @@ import math
 from collections.abc import Sequence
 from tempfile import TemporaryDirectory
 
+# Of every trainer: the model's own dtype, without activation checkpointing; nothing is saved or sent anywhere.
+SHARED = {
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "save_strategy": "no",
+    "report_to": "none",
+    "disable_tqdm": True,
+}
+
 
 def sft(
     model,
@@ -59,14 +68,10 @@ def sft(
             warmup_steps=warmup_steps,
             adam_beta2=0.95,
             weight_decay=0.0,
-            bf16=False,
-            gradient_checkpointing=False,
             dataset_kwargs={"skip_prepare_dataset": True},  # tokenised above
             logging_steps=100,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
             seed=seed,
+            **SHARED,
         )
         data = Dataset.from_list(rows)
         trainer = SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer)
@@ -131,13 +136,9 @@ def dpo(
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
             max_length=None,
-            bf16=False,
-            gradient_checkpointing=False,
             logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
             seed=seed,
+            **SHARED,
         )
         reference = copy.deepcopy(model).requires_grad_(False)
         trainer = DPOTrainer(model, reference, arguments, train_dataset=data, processing_class=tokenizer)
@@ -211,13 +212,9 @@ def reward_model(
             adam_beta2=0.95,
             weight_decay=0.0,
             max_length=None,
-            bf16=False,
-            gradient_checkpointing=False,
             logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
             seed=seed,
+            **SHARED,
         )
         data = Dataset.from_list(rows)
         trainer = RewardTrainer(model, arguments, train_dataset=data, processing_class=tokenizer)

@@ -79,11 +79,10 @@ def minibatch_loss(model, batch: Batch, config: TrainConfig, denominator: int):
     if batch.beta > 0 and c.kl_placement == "loss":
         at_one = (batch.temperature_B == 1).all()
         logps_T1_B_T = logps_B_T if at_one else policy.token_logps(logits, ids)
-        # On an observation the policies may be far apart: exp overflows, and in a gradient 0 * inf is NaN.
-        here_B_T, reference_B_T = (
-            logps.masked_fill(~mask_B_T, 0.0) for logps in (logps_T1_B_T, batch.reference_logps_B_T)
+        # Masked: on an observation the policies may be far apart, and in a gradient 0 * inf is NaN.
+        objective_B_T = objective_B_T - batch.beta * losses.kl_penalty(
+            logps_T1_B_T, batch.reference_logps_B_T, c.kl_estimator, mask_B_T=mask_B_T
         )
-        objective_B_T = objective_B_T - batch.beta * losses.kl_penalty(here_B_T, reference_B_T, c.kl_estimator)
     reduction = {
         "mask_B_T": mask_B_T & batch.keep_B.unsqueeze(1),
         "mode": c.aggregation,

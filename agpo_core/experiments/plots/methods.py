@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from agpo_core.experiments.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
+from agpo_core.experiments.plots.runs import dev_points, finish_scores, known
 from agpo_core.experiments.plots.style import BLUE, BROWN, GREEN, GREY, PLAIN, PURPLE, RED
 from agpo_core.experiments.records import Results
 
@@ -19,7 +20,6 @@ FAMILIES = {  # title: colour, arms
 }
 MARKERS, LINES = ("o", "s", "^", "D"), ("-", "--", ":", "-.")
 SCORES = ["family", "score", "half", "n", "gap", "gap_half", "pairs"]
-POINTS = ["arm", "evaluation", "progress", "dev", "half", "n"]
 
 
 def method_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
@@ -45,23 +45,13 @@ def method_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
             mark = {"fmt": MARKERS[arms.index(arm)], "color": color, "markersize": 6, "capsize": 3, "elinewidth": 1.5}
             spread = y + np.linspace(-0.2, 0.2, len(scores[arm]) + 2)[1:-1]
             left.scatter(scores[arm], spread, s=7, color=color, alpha=0.4, linewidth=0)
-            left.errorbar(row["score"], y, xerr=_known(row["half"]), zorder=3, **mark)
+            left.errorbar(row["score"], y, xerr=known(row["half"]), zorder=3, **mark)
             if row["pairs"]:
-                right.errorbar(row["gap"], y, xerr=_known(row["gap_half"]), zorder=3, **mark)
-        if "start" in arms_of(runs):
-            left.axvline(scores["start"].mean(), color="0.45", linestyle="--", linewidth=1)
-            left.annotate("start", (scores["start"].mean(), 1), xycoords=("data", "axes fraction"), xytext=(3, -9),
-                          textcoords="offset points", color="0.35", fontsize=8)  # fmt: skip
-        right.axvline(0, color="0.45", linewidth=1)
+                right.errorbar(row["gap"], y, xerr=known(row["gap_half"]), zorder=3, **mark)
         for boundary in np.flatnonzero(data["family"].to_numpy()[1:] != data["family"].to_numpy()[:-1]):
             for axes in (left, right):
                 axes.axhline(boundary + 0.5, color="0.85", linewidth=0.8)
-        left.set(yticks=range(len(data)), yticklabels=[ARMS[arm].title for arm in data.index])
-        left.set(xlabel="macro-average on test (%)", ylim=(len(data) - 0.5, -0.5))
-        right.set(xlabel="paired difference from GRPO (points)")
-        for axes in (left, right):
-            axes.grid(axis="x", color="0.92")
-            axes.set_axisbelow(True)
+        finish_scores(left, right, scores, list(data.index))
         figure.suptitle(f"All methods, mean and 95 % interval: {results.title}")
     return figure, data
 
@@ -74,12 +64,7 @@ def method_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
     Returns:
         The figure; a row a method and evaluation: progress, dev, half, n.
     """
-    scored = results.traces.dropna(subset=["dev"])
-    scored = scored.assign(evaluation=scored.groupby(["arm", "seed", "start"]).cumcount())
-    rows = []
-    for (arm, evaluation), points in scored.groupby(["arm", "evaluation"]):
-        rows.append((arm, evaluation, points["progress"].mean(), *t_interval(100 * points["dev"])))
-    data = pd.DataFrame(rows, columns=POINTS)
+    data = dev_points(results.traces.dropna(subset=["dev"]))
     with plt.rc_context(PLAIN):
         figure, panels = plt.subplots(
             1, len(FAMILIES), figsize=(11, 3.3), sharex=True, sharey=True, layout="constrained"
@@ -104,8 +89,3 @@ def _curve(axes, data: pd.DataFrame, arm: str, label: str, shift: float, **style
     curve = data[data["arm"] == arm]
     bars = {"markersize": 3.5, "capsize": 1.5, "elinewidth": 0.9, "linewidth": 1.3} | style
     axes.errorbar(curve["progress"] + shift, curve["dev"], yerr=curve["half"].fillna(0), label=label, **bars)
-
-
-def _known(half: float) -> float | None:
-    """An error bar's length; None where one run has no interval."""
-    return None if np.isnan(half) else half

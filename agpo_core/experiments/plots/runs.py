@@ -60,23 +60,10 @@ def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
             mark = {"fmt": marker, "color": color, "markerfacecolor": face, "markersize": 7}
             mark |= {"capsize": 3, "elinewidth": 1.6, "zorder": 3}
             row = data.loc[arm]
-            left.errorbar(row["score"], y, xerr=_known(row["half"]), **mark)
+            left.errorbar(row["score"], y, xerr=known(row["half"]), **mark)
             if row["pairs"]:
-                right.errorbar(row["gap"], y, xerr=_known(row["gap_half"]), **mark)
-        if "start" in arms_of(runs):
-            start = scores["start"].mean()
-            left.axvline(start, color="0.45", linestyle="--", linewidth=1)
-            left.annotate(
-                "start", (start, 1), xycoords=("data", "axes fraction"), xytext=(3, -9),
-                textcoords="offset points", color="0.35", fontsize=8,
-            )  # fmt: skip
-        right.axvline(0, color="0.45", linewidth=1)
-        left.set(yticks=range(len(arms)), yticklabels=[ARMS[arm].title for arm in arms])
-        left.set(xlabel="macro-average on test (%)", ylim=(len(arms) - 0.5, -0.5))
-        right.set(xlabel="paired difference from GRPO (points)")
-        for axes in (left, right):
-            axes.grid(axis="x", color="0.92")
-            axes.set_axisbelow(True)
+                right.errorbar(row["gap"], y, xerr=known(row["gap_half"]), **mark)
+        finish_scores(left, right, scores, arms)
         figure.suptitle(f"Test score, mean and 95 % interval: {results.title}")
     return figure, data
 
@@ -93,12 +80,7 @@ def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
     scored = results.traces.dropna(subset=["dev"])
     if scored.empty:
         return _blank(), pd.DataFrame(columns=POINTS)
-    scored = scored.assign(evaluation=scored.groupby(["arm", "seed", "start"]).cumcount())
-    rows = []
-    for (arm, evaluation), points in scored.groupby(["arm", "evaluation"]):
-        dev = t_interval(100 * points["dev"])
-        rows.append((arm, evaluation, points["progress"].mean(), *dev))
-    data = pd.DataFrame(rows, columns=POINTS)
+    data = dev_points(scored)
     with plt.rc_context(PLAIN):
         figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
         groups = {
@@ -202,6 +184,33 @@ def _line(arm: str, marker: str | None = None) -> dict:
     return style if filled else {**style, "markerfacecolor": "white"}
 
 
-def _known(half: float) -> float | None:
+def finish_scores(left, right, scores: pd.Series, arms: list[str]) -> None:
+    """Axes of a figure with a score on the left and a paired difference from GRPO on the right, an arm a row."""
+    if "start" in scores.index.get_level_values("arm"):
+        start = scores["start"].mean()
+        left.axvline(start, color="0.45", linestyle="--", linewidth=1)
+        left.annotate(
+            "start", (start, 1), xycoords=("data", "axes fraction"), xytext=(3, -9),
+            textcoords="offset points", color="0.35", fontsize=8,
+        )  # fmt: skip
+    right.axvline(0, color="0.45", linewidth=1)
+    left.set(yticks=range(len(arms)), yticklabels=[ARMS[arm].title for arm in arms])
+    left.set(xlabel="macro-average on test (%)", ylim=(len(arms) - 0.5, -0.5))
+    right.set(xlabel="paired difference from GRPO (points)")
+    for axes in (left, right):
+        axes.grid(axis="x", color="0.92")
+        axes.set_axisbelow(True)
+
+
+def dev_points(scored: pd.DataFrame) -> pd.DataFrame:
+    """Mean progress and dev score, with its t-interval, of each arm's evaluations; a row an arm and evaluation."""
+    scored = scored.assign(evaluation=scored.groupby(["arm", "seed", "start"]).cumcount())
+    rows = []
+    for (arm, evaluation), points in scored.groupby(["arm", "evaluation"]):
+        rows.append((arm, evaluation, points["progress"].mean(), *t_interval(100 * points["dev"])))
+    return pd.DataFrame(rows, columns=POINTS)
+
+
+def known(half: float) -> float | None:
     """An error bar's length; None where one run has no interval."""
     return None if np.isnan(half) else half
