@@ -165,14 +165,14 @@ def test_each_completion_has_the_tool_of_its_own_task(scripted, make_engine, mon
 
 class Printer(Echo):
     def run(self, calls):
-        return [Reply("1<eos>" + "x" * 600) for _ in calls]
+        return [Reply("1<eos>" + "z" * 600) for _ in calls]
 
 
 def test_the_output_is_cut_and_cannot_hold_an_end_of_sequence(scripted):
     task = Toy()
     task.tool = Printer()
     engine, found = scripted(["a4$"], task, max_observation_characters=9)
-    assert found.transcripts == ["a=1<eos>xxx;4"]
+    assert found.transcripts == ["a=1<eos>zzz;4"]
     assert found.completion_ids_B_T[0].eq(engine.tokenizer.eos_token_id).sum() == 1  # the one that was sampled
     assert marks(found) == "s" + "o" * 11 + "ss"
 
