@@ -60,7 +60,7 @@ def no_signal(config: TrainConfig, rows: list[dict]) -> str | None:
 
 
 def radius_is_pinned(config: TrainConfig, rows: list[dict]) -> str | None:
-    """Eq. 4 multiplies by H in nats: below about 0.3 the radius lies at its floor whatever the other signals."""
+    """Eq. 4 multiplies by H in nats: below .18 to .34, by the probe, the radius lies at its floor."""
     if config.clip != "adaptive" or len(rows) < ENOUGH:
         return None
     bounds = {"epsilon_min": "lower epsilon_min", "epsilon_max": "raise epsilon_max"}
