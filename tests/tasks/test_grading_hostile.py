@@ -1,15 +1,20 @@
 """Answers that try to hang the grader, to fill its memory, or to be run."""
 
 import os
+import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from agpo_core.tasks.grading import PROFILES, canonical, equivalent, extract, workers
-from agpo_core.tasks.grading.workers import SymbolicReader, needs_symbols
+from agpo_core.tasks.grading.cases import load_cases
+from agpo_core.tasks.grading.core import forget
+from agpo_core.tasks.grading.workers import READER, SymbolicReader, needs_symbols
 
 HUGE = [
     "9**9**9", "9^{9^{9^9}}", "2^{2^{2^{2^{2^2}}}}", "(9^{9^9})!", "((9!)!)!", "999999!", "10^{10^{10}}", "9" * 3999,
@@ -189,3 +194,41 @@ def test_a_reader_that_cannot_start_says_so_and_reads_nothing(monkeypatch):
 )  # fmt: skip
 def test_only_formulas_that_need_it_are_put_to_the_worker(text):
     assert not needs_symbols(text)
+
+
+# -- for long
+
+
+def child_processes():
+    return {pid for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()}
+
+
+@pytest.mark.slow
+def test_a_soak_of_the_grader_leaves_nothing_and_never_changes_its_mind(tmp_path, monkeypatch):
+    """AGPO_SOAK_MINUTES says how long (default: 0.2)."""
+    READER.close()
+    processes = child_processes()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # of the worker
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    rng, gradings, resident = random.Random(0), 0, []
+    cases = load_cases(Path(__file__).with_name("grading_cases.jsonl"))
+    verdicts = [equivalent(case.gold, case.candidate, case.benchmark) for case in cases]
+    end = time.monotonic() + 60 * float(os.environ.get("AGPO_SOAK_MINUTES", "0.2"))
+    while time.monotonic() < end or not gradings:
+        forget()  # every answer is read anew
+        for i in rng.sample(range(len(cases)), 200):
+            case = cases[i]
+            assert equivalent(case.gold, case.candidate, case.benchmark) == verdicts[i], case
+        for answer in rng.sample([*HUGE, *DEEP, *LONG], 5):
+            assert not equivalent("5", answer, rng.choice(["math", "gsm8k", "cmath", "gaokao_cloze"]))
+        gradings += 205
+        if rng.random() < 0.02:
+            assert not equivalent("5", rf"{HANGS} + {rng.random()}", "math")  # its worker is killed at the deadline
+        assert len(child_processes() - processes) <= 1  # the worker
+        resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE"))
+    READER.close()
+    print(f"{gradings} gradings")
+    assert child_processes() == processes
+    assert os.listdir(tmp_path) == []
+    assert resident[-1] - resident[len(resident) // 2] < 50 * 1024**2

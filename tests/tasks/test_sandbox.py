@@ -876,7 +876,7 @@ def test_a_soak_of_all_kinds_of_programs_leaves_nothing(kind):
     rng, runs = random.Random(0), 0
     end = time.monotonic() + 60 * float(os.environ.get("AGPO_SOAK_MINUTES", "0.2"))
     limits = replace(LIMITS, seconds=0.5, output_bytes=10_000)
-    resident = []
+    resident, scratch = [], set(Path(tempfile.gettempdir()).glob("agpo-sandbox-*"))
     while time.monotonic() < end or not runs:
         program, reason = rng.choice(MIX)
         for result in sandbox.run_all(program, ["3"] * 4, limits=limits):
@@ -885,4 +885,5 @@ def test_a_soak_of_all_kinds_of_programs_leaves_nothing(kind):
         assert marked_processes() == []
         resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE"))
     print(f"{runs} runs")
+    assert set(Path(tempfile.gettempdir()).glob("agpo-sandbox-*")) <= scratch
     assert resident[-1] - resident[len(resident) // 2] < 50 * MIB
