@@ -1,0 +1,29 @@
+"""The records show what they are said to show."""
+
+import pandas as pd
+import pytest
+
+from agpo_core.experiments import records
+from agpo_core.experiments.grid import ARMS
+from agpo_core.recipes import RECIPES
+
+
+@pytest.fixture(scope="module")
+def traces():
+    """The traces of the records in which every recipe was trained."""
+    found = [records.load(name, "tiny").traces for name in ("methods_overview", "recipes_learn")]
+    traces = pd.concat(found, ignore_index=True)
+    return traces.assign(method=[ARMS[arm].method for arm in traces["arm"]])
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_every_recipe_learns_for_three_seeds_or_more(traces, method):
+    runs = list(traces[traces["method"] == method].groupby(["seed", "start"]))
+    assert len({seed for (seed, _), _ in runs}) >= 3
+    for run, trace in runs:
+        dev = trace["dev"].dropna()
+        assert dev.iloc[-1] > dev.iloc[0], run
+        reward = trace["reward"].dropna()
+        third = len(reward) // 3
+        if method != "dpo":  # offline: it draws its rollouts once
+            assert reward[-third:].mean() > reward[:third].mean(), run
