@@ -14,6 +14,7 @@ import pandas as pd
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.training.policy import model_source
 from agpo_core.training.progress import duration
+from agpo_core.training.reward_model import reward_source
 
 GB = 1.0e9  # bytes
 LAYER_WIDTHS = 16  # activations that a layer keeps for its backward pass, in units of its width
@@ -90,6 +91,7 @@ def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int) -> dict
 
     weights      b N                  b bytes a number: 4 in float32, 2 in bfloat16
     reference    b N                  a frozen copy, where beta > 0
+    reward model b N_r                of N_r parameters, frozen, where it gives the reward
     gradients    b N / R              ZeRO-2 shards gradients and states over R ranks
     AdamW states 12 N / R             mean and variance, and under DeepSpeed a float32 copy
     batch        the larger of a micro-batch's activations and logits, and the sampler's cache
@@ -111,6 +113,7 @@ def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int) -> dict
     parts = {
         "weights": b * N,
         "reference": b * N if config.beta > 0 else 0,
+        **({"reward model": b * shape_of(reward_source(config)).parameters} if config.reward_model else {}),
         "gradients": b * N / R,
         "AdamW states": state * N / R,
         "batch": max(activations + logits, cache),
@@ -145,16 +148,17 @@ def describe(jobs: list, params: dict) -> str:
     """
     ranks = f"{params['ranks']} rank{'s' * (params['ranks'] > 1)}"
     finished = sum(job.finished for job in jobs)
-    models = dict.fromkeys(job.config.model for job in jobs if job.config)
-    any_config = next(job.config for job in jobs if job.config)
+    configs = {}
+    for config in [job.config for job in jobs if job.config]:
+        configs.setdefault(config.model, config)
     lines = [
         f"profile {params['profile']}: {len(jobs)} jobs, {finished} finished; {params['parallel']} at a time, "
         f"each under {params['launcher']} with {ranks}",
         "",
         _workload(jobs, params),
     ]
-    for model in models:
-        lines += ["", _memory(model, any_config, params)]
+    for model, config in configs.items():
+        lines += ["", _memory(model, config, params)]
     return "\n".join(lines)
 
 

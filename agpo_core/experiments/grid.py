@@ -22,7 +22,7 @@ from agpo_core import paths, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
 from agpo_core.experiments import estimate, profiles, records
 from agpo_core.experiments.records import Results
-from agpo_core.recipes import RECIPES, resolve
+from agpo_core.recipes import KL_IN_REWARD, RECIPES, resolve
 from agpo_core.training import launch
 
 
@@ -54,6 +54,7 @@ def _methods(*names: str) -> list[Arm]:
     return [Arm(name, RECIPES[name].title, name) for name in names]
 
 
+KL_AS_LOSS = {"kl_estimator": "k3", "kl_placement": "loss"}
 ARMS = {
     arm.name: arm
     for arm in (
@@ -68,6 +69,8 @@ ARMS = {
         ),
         Arm("grpo_narrow", "GRPO at ε = .05", "grpo", {"epsilon_base": 0.05}),
         Arm("agpo_relative_entropy", "AGPO with H/EMA(H)", "agpo", {"clip_entropy": "ratio_ema"}),
+        Arm("grpo_k1_reward", "GRPO, k1 in the reward", "grpo", KL_IN_REWARD),
+        Arm("reinforce_pp_k_k3_loss", "REINFORCE++ (k > 1), k3 as loss", "reinforce_pp_k", KL_AS_LOSS),
         *_methods(
             "agpo_no_dispersion", "agpo_no_skewness", "agpo_no_vote_entropy", "agpo_no_step_kl", "agpo_mad", "agpo_iqr",
             "agpo_official_code", "agpo_global", "agpo_part_probe", "agpo_free_probe", "dr_grpo", "rloo", "remax",
@@ -189,7 +192,7 @@ def plan(experiment: str, params: dict) -> list[Job]:
     A run's settings are the parameters, then the recipe of its method, then what its arm changes.
 
     Args:
-        experiment: name of the folder under `outputs/runs/`; a notebook's is its own name.
+        experiment: name of the folder under `outputs/runs/`; a notebook's is its own name. There need be none.
         params: the grid's parameters.
     Raises:
         ConfigError: a parameter is unknown, missing, mistyped or out of range.
@@ -199,9 +202,9 @@ def plan(experiment: str, params: dict) -> list[Job]:
     jobs = {}
     for (i, (seed, model)), name in itertools.product(enumerate(pairs), params["methods"]):
         arm, start = ARMS[name], start_name(model)
-        if name == "start" and model in [former for _, former in pairs[:i]]:
-            continue
-        if name == "start":
+        if name == "start" and not params.get("train_problems"):  # else a seed has training problems of its own
+            if model in [former for _, former in pairs[:i]]:
+                continue
             seed = 0  # greedy evaluation draws nothing: a start has one score, whatever the seed
         config = _resolve(arm, seed, model, params, jobs.get((arm.follows, seed, start)))
         folder = None
@@ -351,7 +354,7 @@ def record(experiment: str, profile: str, changed: dict, runs_to: str | None = N
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Make a record: finished runs in outputs/reference/.")
     parser.add_argument("command", choices=["record", "promote"])
-    parser.add_argument("experiment", help="the notebook's name")
+    parser.add_argument("experiment", help="its name in params/ and, where there is one, its notebook's")
     parser.add_argument("profile", help="a name in params/")
     parser.add_argument("--seeds", type=int, nargs="+", help="of `record`: instead of the profile's")
     parser.add_argument("--data-dir", help="of `record`: instead of the profile's")

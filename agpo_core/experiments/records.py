@@ -38,6 +38,11 @@ TRACE_COLUMNS = [
     "tokens",  # of the update's training phase
     *LOGGED,
 ]  # fmt: skip
+# Further columns, in tables of runs that have them
+SAMPLED = ["gold", "score", "kl", "length"]  # reward_model.appraise: in runs `sampled_`, on test; in traces `dev_`
+TOOL_USE = ["tool_share", "tool_calls", "tool_failures"]  # of an update's training rollouts
+PASSES = (1, 16)  # k of pass@k, where as many completions a problem were sampled (R++ Table 2)
+SCORES = [f"{on}{name}" for on in ("", "train_") for name in ("score", *(f"pass_{k}" for k in PASSES))]  # test, train
 DIGITS = 5  # significant, in a record
 
 
@@ -84,13 +89,14 @@ def read(experiment: str, profile: str, params: dict, jobs: list) -> Results:
         updates = _jsonl(job.folder / "metrics.jsonl")
         evaluations = provenance.read_json(job.folder / "eval.json")
         record = provenance.read_json(job.folder / "run.json")
-        rows += _run_rows(key, updates, evaluations["test"], job.config, record)
+        rows += _run_rows(key, updates, evaluations, job.config, record)
         if updates:
-            traces.append(_trace(key, updates, evaluations["dev"]))
+            traces.append(_trace(key, updates, evaluations))
         records.append({**key, **{name: record.get(name) for name in _NOTED}})
         said += [{**key, "warning": line["warning"]} for line in _jsonl(job.folder / "warnings.jsonl")]
+    further = [f"sampled_{name}" for name in SAMPLED] + SCORES[1:]
     return Results(
-        pd.DataFrame(rows, columns=RUN_COLUMNS),
+        pd.DataFrame(rows, columns=_with(rows, RUN_COLUMNS, further)),
         pd.concat(traces, ignore_index=True) if traces else pd.DataFrame(columns=TRACE_COLUMNS),
         _meta(experiment, profile, params, records) | {"warnings": said},
     )
@@ -104,7 +110,13 @@ def _jsonl(path: Path) -> list[dict]:
     return provenance.read_jsonl(path) if path.exists() else []
 
 
-def _run_rows(key: dict, updates: list, test: dict, config: TrainConfig, record: dict) -> list:
+def _with(rows: list[dict], columns: list[str], further: list[str]) -> list[str]:
+    """The columns, and those of the further ones that some row has."""
+    return columns + [name for name in further if any(name in row for row in rows)]
+
+
+def _run_rows(key: dict, updates: list, evaluations: dict, config: TrainConfig, record: dict) -> list:
+    test, trained_on = evaluations["test"], evaluations.get("trained_on", {"score": {}})
     last = updates[-1] if updates else {}
     norms = [norm for row in updates for norm in row.get("grad_norms", ())]
     former = updates[-2] if len(updates) > 1 else {}
@@ -123,21 +135,40 @@ def _run_rows(key: dict, updates: list, test: dict, config: TrainConfig, record:
         "hash": record["hash"],
         "memory_mb": record.get("memory_mb", math.nan),
         "grad_norm_variance": metrics.gradient_norm_variance(norms) if len(norms) > 1 else math.nan,
+        **{f"sampled_{name}": value for name, value in test.get("sampled", {}).items()},
     }
-    return [{**run, "task": task, "score": score} for task, score in test["score"].items()]
+    return [
+        {**run, "task": task, **_scores(test, task), **_scores(trained_on, task, "train_")} for task in test["score"]
+    ]
 
 
-def _trace(key: dict, updates: list, dev: list) -> pd.DataFrame:
-    trace = pd.DataFrame(updates).reindex(columns=["update", "progress", "tokens_train", *LOGGED])
+def _scores(point: dict, task: str, on: str = "") -> dict:
+    """A task's greedy score and pass@k of its sampled completions, means over problems; none where it was not asked."""
+    if task not in point["score"]:
+        return {}
+    n = point.get("samples", 0)
+    passes = {k: metrics.pass_at_k(n, point["right"][task], k).mean().item() for k in PASSES if k <= n}
+    return {f"{on}score": point["score"][task], **{f"{on}pass_{k}": value for k, value in passes.items()}}
+
+
+def _trace(key: dict, updates: list, evaluations: dict) -> pd.DataFrame:
+    logged = _with(updates, LOGGED, TOOL_USE)
+    trace = pd.DataFrame(updates).reindex(columns=["update", "progress", "tokens_train", *logged])
     total = trace["tokens_train"]
     trace["tokens"] = total.diff().fillna(total)
-    scores = pd.DataFrame(
-        [(point["update"], point["progress"], point["macro"]) for point in dev],
-        columns=["update", "progress", "dev"],
-    )
+    points = [
+        {name: point[name] for name in ("update", "progress")}
+        | {"dev": point["macro"]}
+        | {f"dev_{name}": value for name, value in point.get("sampled", {}).items()}
+        for point in evaluations["dev"]
+    ]
+    for point, seen in zip(points, evaluations.get("train", []), strict=False):  # both are evaluated together
+        point["train"] = seen["macro"]
+    further = ["train", *(f"dev_{name}" for name in SAMPLED)]
+    scores = pd.DataFrame(points, columns=_with(points, ["update", "progress", "dev"], further))
     trace = trace.merge(scores, on=["update", "progress"], how="outer").sort_values("update")
-    trace = trace.assign(**key)[TRACE_COLUMNS]
-    return trace.astype({"update": int, "tokens": "Int64", **dict.fromkeys(LOGGED, float)})
+    trace = trace.assign(**key)[[*TRACE_COLUMNS, *logged[len(LOGGED) :], *scores.columns[3:]]]
+    return trace.astype({"update": int, "tokens": "Int64", **dict.fromkeys(logged, float)})
 
 
 def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> dict:

@@ -12,8 +12,7 @@ from random import Random
 from agpo_core.tasks.micro import Item, MicroTask, last_number
 from agpo_core.tasks.tools import Calculator
 
-CALLS = 0.3  # share of the demonstrations that call the calculator
-SLIPS = 0.3  # share of the calls with a digit that is not the problem's
+CALLS, SLIPS = 0.3, 0.3  # of demonstrations, see Products.demonstrations
 
 
 class Products(MicroTask):
@@ -37,19 +36,24 @@ class Products(MicroTask):
         opening, closing = self.tool.call_marks
         return opening + "".join(digits) + closing
 
-    def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
+    def demonstrations(self, seed: int, calls: float = CALLS, slips: float = SLIPS) -> Iterator[tuple[str, str]]:
         """Endless (text so far, what the policy writes next) pairs; prompts may come again.
 
         A trace with a call is two pairs, one a turn, so that no observation is ever a target. Traces without one give
         the product, which a small model can only guess.
+
+        Args:
+            seed: of problems, calls and slips.
+            calls: share of the traces with a call, [0, 1].
+            slips: share of the calls with a digit that is not the problem's, [0, 1].
         """
         rng = Random(f"{self.name} demonstrations {seed}")
         for index in itertools.count():
             item = self.item("supervised", rng, index)
-            if rng.random() >= CALLS:
+            if rng.random() >= calls:
                 yield item.prompt, item.answer
                 continue
-            written = self.demonstrate(item, rng, slip=rng.random() < SLIPS)
+            written = self.demonstrate(item, rng, slip=rng.random() < slips)
             reply = self.tool.run([self.tool.call(written)])[0]
             yield item.prompt, written
             yield item.prompt + written + self.tool.observation(reply, len(reply.output)), reply.output

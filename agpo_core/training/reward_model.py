@@ -1,10 +1,10 @@
 """Rewards from a model of preferences: its scores of rollouts, and how the one of the micro task is made.
 
-    python -m agpo_core.training.reward_model --seed 1
+    python -m agpo_core.training.reward_model --seeds 1 2 3
 
-makes a supervised start and a reward model for the task `preferences`, in `outputs/models/preferences-start-1` and
-`outputs/models/preferences-reward-1`, and prints, in its last line, how good the reward model is. A run takes them as
-its settings `model` and `reward_model`, with `reward` set to "model".
+makes, from each seed, a supervised start for the task `preferences`, `outputs/models/preferences-1`, and in its folder
+`reward` a reward model. How good that one is is printed, and written to `start.json`. A run takes the start as its
+`model`, with `reward` set to "model" and `reward_model` to "reward".
 
 A reward model is a sequence-classification model with one label, in Hugging Face format, on the policy's vocabulary.
 It reads the very tokens that the policy read and wrote, with the end-of-sequence token, and its score is any real
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from agpo_core import kl, paths
+from agpo_core import kl, paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.tasks import Problem, get_task
 from agpo_core.training import policy
@@ -32,7 +32,7 @@ from agpo_core.training.rollout import Rollouts, score
 # The supervised start
 STEPS, BATCH, LEARNING_RATE = 600, 64, 4.0e-3
 # Preferences, and the model that is learned from them
-PAIRS = 1000
+PAIRS = 4000
 TEMPERATURE = 1.0  # of the choices, units of gold reward
 EPOCHS, REWARD_BATCH, REWARD_RATE = 3, 64, 1.0e-3
 HELD_OUT, HELD_OUT_SEED = 1000, 500_000  # prompts of further pairs, on which the reward model is judged
@@ -90,11 +90,17 @@ def _sequences(rollouts: Rollouts) -> list[tuple[int, ...]]:
     return [tuple(prompts[i // rollouts.group] + completion) for i, completion in enumerate(completions)]
 
 
+def reward_source(config: TrainConfig) -> str:
+    """Where the reward model lies: in the model's folder, if a start brings its own; else where models lie."""
+    inside = Path(policy.model_source(config.model)) / config.reward_model
+    return str(inside) if inside.is_dir() else policy.model_source(config.reward_model)
+
+
 def load_reward_model(config: TrainConfig, tokenizer, device="cpu") -> RewardModel | None:
-    """The reward model that a configuration names, from the package, a folder or the hub; None without one.
+    """The reward model that a configuration names; None without one.
 
     Args:
-        config: uses reward_model, dtype, rollout_batch.
+        config: uses model, reward_model, dtype, rollout_batch.
         tokenizer: the policy's.
         device: the policy's.
     Raises:
@@ -105,7 +111,7 @@ def load_reward_model(config: TrainConfig, tokenizer, device="cpu") -> RewardMod
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     name = f"reward_model {config.reward_model!r}"
-    source = policy.model_source(config.reward_model)
+    source = reward_source(config)
     try:
         own = AutoTokenizer.from_pretrained(source)
         model, loaded = AutoModelForSequenceClassification.from_pretrained(
@@ -113,8 +119,9 @@ def load_reward_model(config: TrainConfig, tokenizer, device="cpu") -> RewardMod
         )
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{name} could not be loaded: give a folder with a reward model in Hugging Face format (python -m "
-            f"agpo_core.training.reward_model makes one), or a hub id that this machine can reach. ({error})"
+            f"{name} could not be loaded: give a folder in that of model {config.model!r}, or another, with a reward "
+            "model in Hugging Face format (python -m agpo_core.training.reward_model makes one), or a hub id that this "
+            f"machine can reach. ({error})"
         ) from error
     if model.config.num_labels != 1 or loaded["missing_keys"]:
         raise ConfigError(
@@ -248,27 +255,35 @@ def measure(model: RewardModel, tokenizer, pairs: list[tuple[str, str, str]]) ->
     }
 
 
-def make(seed: int, out: Path) -> dict:
-    """Make start and reward model from a seed, save both under `out`; returns how good the reward model is."""
+def make(seed: int, folder: Path) -> dict:
+    """Make a start and its reward model from a seed, save both; returns how good the reward model is.
+
+    Args:
+        seed: of weights, demonstrations and preferences.
+        folder: receives the start, in `reward` the reward model, and in start.json what is returned.
+    """
     from agpo_core.training.baselines import reward_model
 
     start, tokenizer = make_start(seed)
-    policy.save_policy(start, tokenizer, out / f"preferences-start-{seed}")
     seen = preference_pairs(start, tokenizer, seed, PAIRS)
     learned = reward_model_on(start, seed)
     reward_model(learned, tokenizer, seen, batch_size=REWARD_BATCH, learning_rate=REWARD_RATE, epochs=EPOCHS, seed=seed)
-    policy.save_policy(learned, tokenizer, out / f"preferences-reward-{seed}")
     unseen = preference_pairs(start, tokenizer, seed + HELD_OUT_SEED, HELD_OUT)
-    return {"seed": seed, "seen_pairs": len(seen), **measure(RewardModel(learned), tokenizer, unseen)}
+    measured = {"seed": seed, "seen_pairs": len(seen), **measure(RewardModel(learned), tokenizer, unseen)}
+    policy.save_policy(start, tokenizer, folder)
+    policy.save_policy(learned, tokenizer, folder / "reward")
+    provenance.write_json(folder / "start.json", measured)
+    return measured
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, required=True, help="of weights, demonstrations and preferences; 0 or more")
-    parser.add_argument("--out", type=Path, default=paths.outputs() / "models", help="folder for both models")
+    parser.add_argument("--seeds", type=int, nargs="+", required=True, help="0 or more each; one start each")
+    parser.add_argument("--out", type=Path, default=paths.outputs() / "models", help="folder for the starts' folders")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    print(json.dumps(make(options.seed, options.out)))
+    for seed in options.seeds:
+        print(json.dumps(make(seed, options.out / f"preferences-{seed}")), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""A supervised start for the micro-task `products`: it multiplies by guessing, and sometimes calls the calculator.
+"""Supervised starts for the micro-task `products`: they multiply by guessing, and sometimes call the calculator.
 
-    python -m agpo_core.training.tool_start FOLDER [--seed 1]
+    python -m agpo_core.training.tool_start --seeds 1 2 3
 
-The architecture and the tokenizer are those of the embedded models (`tiny_models`), the weights are new. Three in ten
-demonstrations call the calculator, and three in ten of these with a wrong digit; the rest give the product at once,
-which a model of this size cannot learn. What reinforcement learning can find is to call, and to call with the digits
-of the problem.
+makes two starts from each seed: `outputs/models/products-1`, of whose demonstrations three in ten call the calculator,
+three in ten of these with a wrong digit; and `outputs/models/products-hard-1`, with eight calls in a hundred, six in
+ten of them wrong. The other demonstrations give the product at once, which a model of this size cannot learn. What
+reinforcement learning can find is to call, and to call with the digits of the problem.
+
+The architecture and the tokenizer are those of the embedded models (`tiny_models`), the weights are new.
 """
 
 from __future__ import annotations
@@ -13,47 +15,54 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
+from pathlib import Path
 
 import torch
 
+from agpo_core import paths
 from agpo_core.tasks import get_task
+from agpo_core.tasks.micro_tools import CALLS, SLIPS
 from agpo_core.training.baselines import sft
+from agpo_core.training.policy import save_policy
 from agpo_core.training.tiny_models import character_tokenizer, new_model
 
-STEPS = 1200  # optimizer steps
+KINDS = {"products": (CALLS, SLIPS), "products-hard": (0.08, 0.6)}  # shares of calls and slips
+STEPS = 700  # optimizer steps
 BATCH = 64  # pairs a step
 LEARNING_RATE = 4.0e-3
 
 
-def make(folder, seed: int, steps: int = STEPS) -> list[dict]:
+def make(folder, seed: int, kind: str = "products", steps: int = STEPS) -> list[dict]:
     """Train a start and save it in Hugging Face format.
 
     Args:
         folder: receives model and tokenizer.
         seed: of the weights and of the demonstrations.
+        kind: a name in KINDS.
         steps: optimizer steps.
     Returns:
         the log of `sft`.
     """
     tokenizer = character_tokenizer("qwen2")
     model = new_model("qwen2", tokenizer, seed)
-    pairs = list(itertools.islice(get_task("products").demonstrations(seed), steps * BATCH))
+    demonstrations = get_task("products").demonstrations(seed, *KINDS[kind])
+    pairs = list(itertools.islice(demonstrations, steps * BATCH))
     log = sft(model, tokenizer, pairs, batch_size=BATCH, learning_rate=LEARNING_RATE, warmup_steps=50, seed=seed)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_policy(model, tokenizer, folder)
     return log
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", help="receives model and tokenizer")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, nargs="+", required=True, help="0 or more each; one start of each kind")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--out", type=Path, default=paths.outputs() / "models", help="folder for the starts' folders")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    began = time.perf_counter()
-    log = make(options.folder, options.seed)
-    losses = [f"{line['loss']:.3f}" for line in log if "loss" in line]
-    print(f"loss {' '.join(losses)}; {time.perf_counter() - began:.0f} s")
+    for seed, kind in itertools.product(options.seeds, options.kinds):
+        began = time.perf_counter()
+        log = make(options.out / f"{kind}-{seed}", seed, kind)
+        print(f"{kind}-{seed}: loss {log[-1]['train_loss']:.3f}, {time.perf_counter() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -59,6 +59,22 @@ def test_a_folder_is_measured_by_its_config_and_the_headers_of_its_weights(tmp_p
     assert shape == estimate.Shape(77 * 64 + 64, 3, 64, 2 * 16, 77)
 
 
+def test_a_reward_model_adds_its_weights_alone(tmp_path):
+    config = {"num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 77}
+    for folder, size in ((tmp_path, 1000), (tmp_path / "reward", 700)):
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(config))
+        text = json.dumps({"a": {"shape": [size]}}).encode()
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+    plain = resolve("grpo", model=str(tmp_path))
+    judged = plain.replace(reward="model", reward_model="reward")  # in the start's folder
+    shape = estimate.shape_of(str(tmp_path))
+    for dtype, size in (("float32", 4), ("bfloat16", 2)):
+        with_it = estimate.memory(shape, judged.replace(dtype=dtype), "python", 1)
+        assert with_it.pop("reward model") == pytest.approx(size * 700 / 1.0e9)
+        assert with_it == estimate.memory(shape, plain.replace(dtype=dtype), "python", 1)
+
+
 def test_an_unknown_model_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match="'nobody/nothing' is not known.*Qwen/Qwen2.5-14B"):
         estimate.shape_of("nobody/nothing")

@@ -35,6 +35,13 @@ def test_a_start_is_evaluated_once_whatever_the_seeds(launched, params):
     assert [job.folder for job in other] == [job.folder for job in jobs]
 
 
+def test_where_a_seed_has_its_own_training_problems_the_start_is_evaluated_for_each(launched, params):
+    jobs = grid.plan(NAME, params | {"methods": ["start", "grpo"], "train_problems": 30})
+    starts = [(job.seed, job.start) for job in jobs if job.arm.name == "start"]
+    assert starts == [(job.seed, job.start) for job in jobs if job.arm.name == "grpo"]
+    assert {job.config.seed for job in jobs if job.arm.name == "start"} == {42, 1337, 2026}
+
+
 def test_an_arm_is_its_method_with_its_own_settings(launched, params):
     jobs = jobs_by_key(params)
     of = {arm: jobs[arm, 42, "tiny-qwen2-a"].config for arm in params["methods"] if arm != "start"
@@ -175,6 +182,76 @@ def test_a_trace_holds_each_update_and_the_start_on_dev(launched, params):
     assert traces.loc[0, "dev"] == pytest.approx(0.36) and pd.isna(traces.loc[0, "tau"])
     assert traces["dev"].notna().sum() == 5
     assert traces.loc[1:, "tokens"].tolist() == [1500] * 10
+
+
+def test_runs_with_a_reward_model_or_a_tool_have_further_columns(launched, params):
+    """Gold against KL at each evaluation, and calls at each update; other runs of the grid hold no value there."""
+    chosen = params | {"methods": ["grpo"], "seeds": [42, 1337]}
+    plain = grid.run(NAME, chosen)
+    folder = jobs_by_key(chosen)["grpo", 42, "tiny-qwen2-a"].folder
+    evaluations = provenance.read_json(folder / "eval.json")
+    for i, point in enumerate([*evaluations["dev"], evaluations["test"]]):
+        point["sampled"] = {"gold": 0.5 + i / 100, "score": -1.0 + i, "kl": 2.0 * i, "length": 5.0 + i}
+    provenance.write_json(folder / "eval.json", evaluations)
+    updates = provenance.read_jsonl(folder / "metrics.jsonl")
+    (folder / "metrics.jsonl").unlink()
+    for row in updates:
+        tool = {"tool_share": 0.5, "tool_calls": float(row["update"]), "tool_failures": 0.25}
+        provenance.append_jsonl(folder / "metrics.jsonl", row | tool)
+    results = grid.run(NAME, chosen)
+    sampled, tools = ["gold", "score", "kl", "length"], ["tool_share", "tool_calls", "tool_failures"]
+    of_runs, of_traces = [f"sampled_{name}" for name in sampled], [*tools, *(f"dev_{name}" for name in sampled)]
+    assert list(results.runs.columns) == [*records.RUN_COLUMNS, *of_runs]
+    assert list(results.traces.columns) == [*records.TRACE_COLUMNS, *of_traces]
+    of_run, of_trace = (table[table["seed"] == 42] for table in (results.runs, results.traces))
+    assert (of_run[of_runs] == [0.55, 4.0, 10.0, 10.0]).all(axis=None)  # after five points of dev
+    assert of_trace["dev_kl"].dropna().tolist() == [0.0, 2.0, 4.0, 6.0, 8.0]
+    assert of_trace["dev_gold"].notna().tolist() == of_trace["dev"].notna().tolist()
+    assert of_trace["tool_calls"].tolist()[1:] == list(range(1, 21))  # the start has made no update
+    assert results.runs.query("seed == 1337")[of_runs].isna().all(axis=None)
+    pd.testing.assert_frame_equal(results.runs[records.RUN_COLUMNS], plain.runs)
+    grid.promote(NAME, "tiny")
+    record = records.load(NAME, "tiny")
+    for ours, theirs in ((record.runs, results.runs), (record.traces, results.traces)):
+        pd.testing.assert_frame_equal(ours, theirs, rtol=5.1e-5, check_dtype=False)
+
+
+def test_the_columns_of_few_problems_and_of_sampled_completions_are_there_where_runs_have_them(launched, params):
+    chosen = params | {"methods": ["grpo"], "seeds": [42], "tasks": ["steps"], "test_tasks": ["steps", "programs"]}
+    grid.run(NAME, chosen)
+    (job,) = grid.plan(NAME, chosen)
+    file = job.folder / "eval.json"
+    found = provenance.read_json(file)
+    found["test"] |= {
+        "score": {"steps": 0.4, "programs": 0.5},
+        "samples": 16,
+        "right": {"steps": [0, 8, 16, 4], "programs": [0, 0, 0, 1]},
+    }
+    found["trained_on"] = {"score": {"steps": 0.9}, "samples": 16, "right": {"steps": [16, 16, 12, 0]}}
+    found["train"] = [point | {"macro": 0.1 * i} for i, point in enumerate(found["dev"])]
+    provenance.write_json(file, found)
+    results = grid.run(NAME, chosen)
+    runs = results.runs.set_index("task")
+    further = ["pass_1", "pass_16", "train_score", "train_pass_1", "train_pass_16"]
+    assert list(results.runs.columns) == [*records.RUN_COLUMNS, *further]
+    # (0 + 8 + 16 + 4) / 64; three of four problems have a right one among 16
+    assert runs.loc["steps", ["score", "pass_1", "pass_16"]].tolist() == pytest.approx([0.4, 28 / 64, 0.75])
+    assert runs.loc["programs", ["score", "pass_1", "pass_16"]].tolist() == pytest.approx([0.5, 1 / 64, 0.25])
+    assert runs.loc["steps", further[2:]].tolist() == pytest.approx([0.9, 44 / 64, 0.75])
+    assert runs.loc["programs", further[2:]].isna().all()  # not trained on
+    trace = results.traces
+    assert list(trace.columns) == [*records.TRACE_COLUMNS, "train"]
+    assert trace["train"].dropna().tolist() == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
+    assert (trace["train"].notna() == trace["dev"].notna()).all()
+    grid.promote(NAME, "tiny")
+    replayed = records.load(NAME, "tiny").runs[["task", "score", *further]]
+    pd.testing.assert_frame_equal(replayed, results.runs[replayed.columns], rtol=1e-4)
+
+
+def test_pass_16_is_not_told_from_fewer_samples(launched, params):
+    point = {"score": {"steps": 0.4}, "samples": 4, "right": {"steps": [4, 0]}}
+    assert records._scores(point, "steps") == {"score": 0.4, "pass_1": 0.5}
+    assert records._scores(point, "programs", "train_") == {}
 
 
 # -- recording and replaying ----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import torch
 from agpo_core import losses, provenance
 from agpo_core.advantages import group_advantages
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.experiments import grid, profiles
 from agpo_core.recipes import resolve
 from agpo_core.tasks.preferences import gold_reward
 from agpo_core.training import baselines, policy, reward_model
@@ -197,6 +198,20 @@ def test_a_saved_model_gives_the_same_scores(learned, folder, config):
     assert load_reward_model(config(), tokenizer) is None
 
 
+def test_a_start_brings_its_own_reward_model(learned, folder, config, tmp_path):
+    model, tokenizer = learned
+    policy.save_policy(*random_model("qwen2"), tmp_path / "start")
+    policy.save_policy(model, tokenizer, tmp_path / "start" / "reward")
+    start = {"reward": "model", "model": str(tmp_path / "start")}
+    rollouts = rollouts_of(tokenizer, PROMPTS, TEXTS, ENDS)
+    for name in ("reward", folder):  # in the start's folder; elsewhere
+        loaded = load_reward_model(config(**start, reward_model=name), tokenizer)
+        assert loaded.score(rollouts).equal(RewardModel(model).score(rollouts))
+    assert policy.load_policy(config(**start, reward_model="reward"))[0].config.architectures == ["Qwen2ForCausalLM"]
+    with pytest.raises(ConfigError, match="'rewards' could not be loaded: give a folder in that of model"):
+        load_reward_model(config(**start, reward_model="rewards"), tokenizer)
+
+
 def test_what_is_no_reward_model_is_refused_with_the_remedy(config, learned, folder, model_folders, tmp_path):
     _, tokenizer = learned
 
@@ -241,6 +256,23 @@ def test_the_placement_of_the_kl_does_not_change_the_normaliser(method, placemen
     c = resolve(method, **placement)
     assert (c.kl_estimator, c.kl_placement) == tuple(placement.values())
     assert c.advantage == resolve(method).advantage
+
+
+def test_the_recorded_grid_crosses_normaliser_and_placement_and_nothing_else():
+    params = profiles.settings("rpp_table1_general_rlhf", "tiny")
+    jobs = [job for job in grid.plan("rpp_table1_general_rlhf", params) if job.seed == params["seeds"][0]]
+    cells = {job.arm.name: (job.config.advantage, job.config.kl_estimator, job.config.kl_placement) for job in jobs}
+    assert cells == {
+        "grpo": ("group", "k3", "loss"),
+        "grpo_k1_reward": ("group", "k1", "reward"),
+        "reinforce_pp_k_k3_loss": ("reinforce_pp", "k3", "loss"),
+        "reinforce_pp_k": ("reinforce_pp", "k1", "reward"),
+    }
+    crossed = ("method", "advantage", "kl_estimator", "kl_placement")
+    rest = [{k: v for k, v in job.config.to_dict().items() if k not in crossed} for job in jobs]
+    assert all(settings == rest[0] for settings in rest)
+    assert rest[0]["group_size"] == 4  # GRPO's of R++ Table 1, in all four
+    assert (rest[0]["model"], rest[0]["reward_model"]) == ("outputs/models/preferences-2", "reward")
 
 
 # -- a run
@@ -427,14 +459,14 @@ def test_a_model_is_measured_by_hand():
 def test_the_command_makes_both_models_from_a_seed(tmp_path, monkeypatch, capsys):
     for name, value in {"STEPS": 3, "BATCH": 8, "PAIRS": 12, "EPOCHS": 1, "REWARD_BATCH": 4, "HELD_OUT": 8}.items():
         monkeypatch.setattr(reward_model, name, value)
-    reward_model.main(["--seed", "3", "--out", str(tmp_path / "one")])
+    reward_model.main(["--seeds", "2", "3", "--out", str(tmp_path)])
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])  # TRL speaks first
     assert printed["seed"] == 3
-    reward_model.make(3, tmp_path / "two")
-    for name in ("preferences-start-3", "preferences-reward-3"):
-        one, two = ((tmp_path / out / name / "model.safetensors").read_bytes() for out in ("one", "two"))
-        assert one == two
-    start = resolve("grpo", model=str(tmp_path / "one" / "preferences-start-3"))
-    _, tokenizer = policy.load_policy(start)
-    c = start.replace(reward="model", reward_model=str(tmp_path / "one" / "preferences-reward-3"))
+    assert printed == provenance.read_json(tmp_path / "preferences-3" / "start.json")
+    reward_model.make(3, tmp_path / "again")
+    for name in ("model.safetensors", "reward/model.safetensors"):
+        weights = [(tmp_path / folder / name).read_bytes() for folder in ("preferences-3", "again", "preferences-2")]
+        assert weights[0] == weights[1] != weights[2]
+    c = resolve("grpo", model=str(tmp_path / "preferences-3"), reward="model", reward_model="reward")
+    _, tokenizer = policy.load_policy(c)
     assert load_reward_model(c, tokenizer).score(rollouts_of(tokenizer, ["ab:"], ["ab", "b"])).isfinite().all()

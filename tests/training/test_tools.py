@@ -1,6 +1,7 @@
 """Turns with a tool: what is sampled, what is read, and that only what was sampled counts."""
 
 import dataclasses
+import re
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from accelerate import Accelerator
 
 from agpo_core import advantages, provenance
 from agpo_core.config import ConfigError
+from agpo_core.experiments import grid, profiles
 from agpo_core.horizon import uniforms
 from agpo_core.tasks import Graded, Problem, sandbox
 from agpo_core.tasks.tools import Calculator, Python, Reply, Tool
@@ -498,12 +500,30 @@ def test_an_observation_does_not_cut_the_return_of_what_came_before_it(scripted)
 # -- a start to train from
 
 
-def test_a_start_that_calls_can_be_made_and_loaded(tmp_path, config):
-    log = tool_start.make(tmp_path, seed=3, steps=2)
-    assert 4 < log[-1]["train_loss"] < 7  # nearly untrained: about ln 160 = 5.1 nats a token
-    c = config(model=str(tmp_path))
-    engine = TransformersEngine(*load_policy(c), c, {"toy": Sums()})
-    assert sample(engine).mask_B_T.any(dim=1).all()
+def test_starts_that_call_can_be_made_and_loaded(tmp_path, config, capsys, monkeypatch):
+    made = tool_start.make
+    monkeypatch.setattr(tool_start, "make", lambda *arguments: made(*arguments, steps=2))
+    tool_start.main(["--seeds", "3", "--out", str(tmp_path)])
+    losses = [float(loss) for loss in re.findall(r"products(?:-hard)?-3: loss (\S+),", capsys.readouterr().out)]
+    assert len(losses) == 2
+    for kind, loss in zip(tool_start.KINDS, losses, strict=True):
+        assert 4 < loss < 7  # nearly untrained: about ln 160 = 5.1 nats a token
+        c = config(model=str(tmp_path / f"{kind}-3"))
+        engine = TransformersEngine(*load_policy(c), c, {"toy": Sums()})
+        assert sample(engine).mask_B_T.any(dim=1).all()
+    weights = [(tmp_path / f"{kind}-3" / "model.safetensors").read_bytes() for kind in tool_start.KINDS]
+    assert weights[0] != weights[1]  # other demonstrations
+
+
+def test_the_recorded_grid_gives_every_method_both_starts_and_as_many_rollouts():
+    jobs = grid.plan("rpp_table4_tool_use", profiles.settings("rpp_table4_tool_use", "tiny"))
+    trained = [job for job in jobs if job.arm.name != "start"]
+    assert {job.config.prompts_per_update * job.config.group_size for job in trained} == {128}  # k = 1: 128 prompts
+    made = {f"{kind}-{seed}" for kind in tool_start.KINDS for seed in (2, 3, 4)}
+    for arm in ("ppo", "grpo", "reinforce_pp", "reinforce_pp_baseline"):
+        starts = [job.start for job in trained if job.arm.name == arm]
+        assert set(starts) == made
+        assert len({starts.count(start) for start in made}) == 1  # each as often
 
 
 # -- in the loop
