@@ -44,9 +44,10 @@ test: setup  ## Run the tests, less the slow ones, and hold the notebooks to the
 test-slow: setup  ## Run the slow tests
 	$(PYTHON) -m pytest -q -m slow tests
 
-bench: setup  ## Measure time and memory of the estimators, and tokens a second of the methods
+bench: setup  ## Measure time and memory of the estimators, tokens a second of the methods, seconds of gradings
 	$(PYTHON) bench/core.py
 	$(PYTHON) bench/throughput.py
+	$(PYTHON) bench/grading.py
 
 lab: setup  ## Open the notebooks in JupyterLab
 	$(PYTHON) -m jupyterlab notebooks

@@ -42,6 +42,9 @@ class TrainConfig:
     tasks: tuple[str, ...] = ()  # names known to tasks.get_task
     data_dir: str | None = None  # folder of a benchmark's official files; None: from the hub
     train_on_evaluation_sets: bool = _later(False)  # train on a part of benchmarks that are for evaluation only
+    train_problems: int | None = _later(None)  # >= 1, a task: only so many, drawn by the seed; None: all (R++ Table 2)
+    test_tasks: tuple[str, ...] = _later(())  # the test is made on these; empty: on tasks (R++ Fig. 4)
+    decontaminate: tuple[str, ...] = _later(())  # evaluation sets whose copies are not trained on: cmath, cmath:dev
     lora_rank: int = 0  # >= 0; 0 trains all weights
     reference: str = field(
         default="auto", metadata=_one_of("auto", "frozen_copy", "adapter_disabled", "none")
@@ -52,6 +55,8 @@ class TrainConfig:
     horizon: float = 100_000.0  # >= 0, in horizon_unit; 0 evaluates the start and stops
 
     # -- sampling
+    engine: str = _later("transformers", "transformers", "vllm")  # what samples completions
+    engine_memory: float = _later(0.5)  # (0, 1), share of a GPU's memory that vLLM takes while it samples
     prompts_per_update: int = 36  # P, over all ranks
     group_size: int = 8  # G (paper: 8)
     probe_group_size: int | None = None  # G of the probe; None: group_size
@@ -67,7 +72,7 @@ class TrainConfig:
 
     # -- rewards and advantages
     reward: str = _later("task", "task", "model")  # what is maximised: the task's grade, or the score of reward_model
-    reward_model: str | None = _later(None)  # a folder or a hub id, with reward model; None: the task's grade
+    reward_model: str | None = _later(None)  # a folder in the model's own, a folder or a hub id; None: the task's grade
     reward_clip: float | None = _later(None)  # > 0: rewards are bounded to ±reward_clip (R++ App. B.2); None: not
     reward_scale: float = _later(1.0)  # > 0: then multiplied by it (R++ App. B.2)
     advantage: str = _later(
@@ -148,6 +153,7 @@ class TrainConfig:
     eval_every: float = 0.25  # (0, 1], share of the horizon between evaluations on dev
     dev_problems: int = 100  # per task; 0: no evaluation on dev
     test_problems: int = 400  # per task, once at the end; 0: none
+    test_samples: int = _later(0)  # >= 0, completions a problem at the end, at tau_base, beside the greedy one
     checkpoint_every: float = 0.25  # (0, 1], share of the horizon between checkpoints
 
     def __post_init__(self):
@@ -264,10 +270,10 @@ def _check_ranges(c: TrainConfig) -> None:
     for name in ("group_size", "prompts_per_update", "max_completion_tokens", "max_sequence_tokens", "max_turns",
                  "max_observation_characters", "rollout_batch", "minibatches", "epochs"):  # fmt: skip
         require(getattr(c, name) >= 1, name, "at least 1")
-    for name in ("probe_group_size", "micro_batch_prompts"):
+    for name in ("probe_group_size", "micro_batch_prompts", "train_problems"):
         require(getattr(c, name) is None or getattr(c, name) >= 1, name, "at least 1, or null")
     for name in ("horizon", "beta", "alpha", "gamma", "delta", "zeta", "sensitivity", "lora_rank",
-                 "weight_decay", "value_weight", "dev_problems", "test_problems"):  # fmt: skip
+                 "weight_decay", "value_weight", "dev_problems", "test_problems", "test_samples"):  # fmt: skip
         require(getattr(c, name) >= 0, name, "0 or more")
     for name in ("tau_base", "epsilon_base", "epsilon_min", "tau_min", "learning_rate", "sigma_min",
                  "kappa_max", "max_grad_norm", "reward_scale", "value_clip", "kl_target", "kl_horizon",
@@ -281,6 +287,7 @@ def _check_ranges(c: TrainConfig) -> None:
         require(0 <= getattr(c, name) <= 1, name, "in [0, 1]")
     for name in ("warmup", "momentum"):
         require(0 <= getattr(c, name) < 1, name, "in [0, 1)")
+    require(0 < c.engine_memory < 1, "engine_memory", "in (0, 1)")
     require(0 <= c.seed < 2**31, "seed", "in [0, 2**31)")
     require(c.epsilon_max >= c.epsilon_min, "epsilon_max", "at least epsilon_min")
     require(c.tau_max >= c.tau_min, "tau_max", "at least tau_min")

@@ -244,8 +244,16 @@ def truncate_jsonl(path, keep) -> None:
         OSError: the disk is full; the old file is untouched.
     """
     if Path(path).exists():
-        rows = filter(keep, read_jsonl(path))
-        _replace(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        write_jsonl(path, filter(keep, read_jsonl(path)))
+
+
+def write_jsonl(path, rows) -> None:
+    """Replace a JSON-lines file in one step.
+
+    Raises:
+        OSError: the disk is full; the old file is untouched.
+    """
+    _replace(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def _replace(path, text: str) -> None:

@@ -73,6 +73,31 @@ def small() -> str:
     return "\n".join(lines)
 
 
+def evaluation() -> str:
+    """The recorded evaluations of the small model, a row a task and metric; nothing where none is recorded."""
+    tables = [pd.read_csv(path) for path in sorted(paths.reference().glob("small/evaluation*/table.csv"))]
+    if not tables:
+        return ""
+    columns = ("task", "prompt", "template", "problems", "metric", "%", "95 % interval", "truncated", "tokens",
+               "seconds")  # fmt: skip
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for row in pd.concat(tables).to_dict("records"):
+        cells = [
+            f"`{row['task']}`",
+            row["prompt"],
+            row["template"],
+            f"{row['n']}",
+            row["metric"],
+            f"{100 * row['value']:.1f}",
+            f"{100 * row['low']:.1f} to {100 * row['high']:.1f}",
+            f"{100 * row['truncated']:.0f} %",
+            f"{row['tokens']:,}",
+            f"{row['seconds']:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def tasks() -> str:
     """The micro-tasks, what they stand in for, and where the shipped model starts on them."""
     from agpo_core.tasks import get_task
@@ -114,6 +139,14 @@ def throughput() -> str:
     return "\n".join(lines)
 
 
+def grading() -> str:
+    """The recorded table of bench/grading.py; until there is one, how to make it."""
+    record = paths.reference() / "bench" / "grading.json"
+    if not record.exists():
+        return "No record yet: `python bench/grading.py --record` makes it."
+    return "\n".join(provenance.read_json(record)["table"])
+
+
 def benchmarks() -> str:
     """The papers' benchmarks and training sets."""
     from agpo_core.tasks.benchmarks import listing
@@ -125,8 +158,10 @@ BLOCKS = {
     "results": results,
     "methods": methods,
     "small": small,
+    "evaluation": evaluation,
     "speed": speed,
     "throughput": throughput,
+    "grading": grading,
     "benchmarks": benchmarks,
     "tasks": tasks,
     "metrics": metrics,
@@ -134,12 +169,14 @@ BLOCKS = {
 
 
 def fill(text: str) -> str:
-    """The README with each block between its markers written anew."""
+    """The README with each block between its markers written anew; a block without a record is left out."""
     for name, block in BLOCKS.items():
+        if not (table := block()):
+            continue
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
         if not re.search(pattern, text, flags=re.DOTALL):
             raise ValueError(f"README.md lacks the markers of block {name!r}.")
-        body = f"\n{block()}\n\n"
+        body = f"\n{table}\n\n"
         text = re.sub(pattern, lambda found: found[1] + body + found[2], text, flags=re.DOTALL)
     return text
 

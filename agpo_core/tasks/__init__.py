@@ -66,6 +66,12 @@ MICRO_TASKS = (
     "choice_chinese",
 )
 
+# The benchmarks that are also there with Python as a tool, under their name and "_python".
+WITH_PYTHON = (
+    "gsm8k", "math", "math500", "ocw", "sat_math", "sat_llemma", "mmlu_stem", "cmath", "gaokao_cloze", "gaokao_qa",
+    "aime24", "aime25", "amc23", "hmmt24", "hmmt25", "cmimc24", "cmimc25", "orz", "dapo",
+)  # fmt: skip
+
 # name -> "module:class"; imported when asked for.
 TASKS = {
     "steps": "micro:Steps",
@@ -102,6 +108,7 @@ TASKS = {
     "arena_hard_v2": "benchmarks:arena_hard_v2",
     "orz": "benchmarks:orz",
     "dapo": "benchmarks:dapo",
+    **{f"{name}_python": f"with_python:{name}" for name in WITH_PYTHON},
     "knights_and_knaves": "knights:KnightsAndKnaves",
     **{f"knights_and_knaves_{n}": f"knights:Released{n}" for n in range(2, 9)},
     **{f"knights_{n}": f"knights:Knights{n}" for n in range(2, 9)},

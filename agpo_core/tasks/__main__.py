@@ -29,6 +29,15 @@ def show(arguments: argparse.Namespace) -> None:
     print(show(arguments.name, arguments.index, arguments.split, arguments.data_dir))
 
 
+def overlap(arguments: argparse.Namespace) -> None:
+    """Print what training sets share with evaluation sets."""
+    from agpo_core.tasks.decontamination import load_sets, overlaps, report
+
+    train = load_sets(arguments.train.split(","), "train", arguments.data_dir)
+    evaluation = load_sets(arguments.evaluation.split(","), "test", arguments.data_dir)
+    print(report(overlaps(train, evaluation, arguments.n)))
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m agpo_core.tasks", description="Tasks and their grader.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -47,6 +56,13 @@ def main(argv: list[str] | None = None) -> int:
     command.add_argument("--split", choices=SPLITS, default="test")
     command.add_argument("--data-dir", **folder)
     command.set_defaults(run=show)
+    command = commands.add_parser("overlap", help="find training prompts that stand in evaluation sets")
+    names = "tasks, with commas between them; another split after a colon: cmath:dev"
+    command.add_argument("--train", required=True, metavar="TASKS", help=f"{names}; default split: train")
+    command.add_argument("--evaluation", required=True, metavar="TASKS", help="the same; default split: test")
+    command.add_argument("--n", type=int, default=13, help="words of an n-gram")
+    command.add_argument("--data-dir", **folder)
+    command.set_defaults(run=overlap)
     arguments = parser.parse_args(argv)
     try:
         arguments.run(arguments)

@@ -13,7 +13,6 @@ Programs run in `agpo_core.tasks.sandbox`, under the problem's own limits.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
 import re
@@ -24,6 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from agpo_core.tasks import SPLITS, Graded, Problem, sandbox
+from agpo_core.tasks.benchmarks.sources import json_array
 
 HUB_ID = "deepmind/code_contests"
 OFFICIAL_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
@@ -257,13 +257,10 @@ def _from_parquet(path: Path) -> Iterable[tuple[dict, str]]:
 def _from_json(path: Path) -> Iterable[tuple[dict, str]]:
     """A copy of the test split in which statement and limits are one text, and the tests one list."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = json_array(path)
     except ValueError as error:
-        raise ValueError(f"data_dir: {path} is not JSON ({error}); give {FILES}") from error
-    if not isinstance(rows, list):
-        raise ValueError(f"data_dir: {path} is not a list; give {FILES}")
-    for index, row in enumerate(rows):
-        where = f"{path}, record {index}"
+        raise ValueError(f"data_dir: {error}; give {FILES}") from error
+    for row, where in rows:
         try:
             text = row["problem"]
             found = _TEXT_LIMITS.search(text)

@@ -25,7 +25,6 @@ for format. The answer is found and read by `grading`, which also refuses answer
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Sequence
 from functools import cache, partial, reduce
 from itertools import zip_longest
@@ -34,6 +33,7 @@ from pathlib import Path
 from random import Random
 
 from agpo_core.tasks import SPLITS, Graded, Problem, Task, grading
+from agpo_core.tasks.benchmarks.sources import jsonl
 from agpo_core.tasks.micro import ENDS, SIZES, Item, MicroTask, pool
 
 PEOPLE = tuple(range(2, 9))  # of the released puzzles
@@ -466,13 +466,10 @@ def _from_folder(folder: Path, official: str, people: int) -> list[tuple[dict, s
             f"data_dir: {str(folder)!r} has {len(paths)} files {official}/people{people}_num*.jsonl instead of one; "
             f"give {FILES}"
         )
-    rows = []
-    for number, line in enumerate(paths[0].read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            rows.append((json.loads(line), f"data_dir: {paths[0]}, line {number}"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"data_dir: {paths[0]}, line {number} is not JSON ({error}); give {FILES}") from error
-    return rows
+    try:
+        return [(row, f"data_dir: {where}") for row, where in jsonl(paths[0])]
+    except ValueError as error:
+        raise ValueError(f"data_dir: {error}; give {FILES}") from error
 
 
 def _from_hub(official: str, people: int) -> list[tuple[dict, str]]:

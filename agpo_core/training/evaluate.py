@@ -1,11 +1,16 @@
-"""Greedy evaluation, shared out over the ranks."""
+"""Greedy evaluation, and sampled completions beside it, shared out over the ranks: what the loop calls.
+
+    python -m agpo_core.training.evaluate --model MODEL --tasks gsm8k,math500 --k 4 --data-dir FOLDER
+
+evaluates a model on benchmarks by their published protocols, with a line a problem and a table (see `evaluation_run`).
+"""
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from agpo_core.config import ConfigError
-from agpo_core.tasks import Task
+from agpo_core.tasks import Problem, Task
 from agpo_core.training.rollout import TransformersEngine, score
 
 
@@ -25,28 +30,65 @@ def evaluate(
     Raises:
         ConfigError: a task has fewer problems than asked for.
     """
-    problems = []
+    rewards, tokens = complete_and_grade(engine, tasks, first_problems(tasks, split, count), accelerator)
+    return {name: [reward for (reward,) in rows] for name, rows in rewards.items()}, tokens
+
+
+def first_problems(tasks: dict[str, Task], split: str, count: int) -> dict[str, list[Problem]]:
+    """The first `count` problems of a split of each task.
+
+    Raises:
+        ConfigError: a task has fewer problems than asked for.
+    """
+    problems = {}
     for name, task in tasks.items():
         available = task.problems(split)
         if len(available) < count:
             raise ConfigError(
                 f"task {name!r} has {len(available)} {split} problems, {count} were asked for: lower {split}_problems."
             )
-        problems += available[:count]
-    mine = problems[accelerator.process_index :: accelerator.num_processes]
+        problems[name] = available[:count]
+    return problems
+
+
+def complete_and_grade(
+    engine: TransformersEngine, tasks: dict[str, Task], problems: dict[str, list[Problem]], accelerator: Accelerator,
+    samples: int = 1, tau: float = 0.0,
+) -> tuple[dict[str, list[list[float]]], int]:  # fmt: skip
+    """Rewards of each problem's completions; a draw depends on the seed and on the problem's place, not on the batch.
+
+    Args:
+        engine: samples from the policy.
+        tasks: by name.
+        problems: of each task.
+        accelerator: shares the problems out over its ranks.
+        samples: completions a problem.
+        tau: temperature, >= 0; 0 decodes greedily.
+    Returns:
+        {task: a row a problem, with a reward a completion}, and the number of tokens generated; equal on all ranks.
+    """
+    every = [problem for several in problems.values() for problem in several]
+    slots = range(len(every))[accelerator.process_index :: accelerator.num_processes]
     rewards, tokens = [], 0
-    size = engine.config.rollout_batch
-    for start in range(0, len(mine), size):
-        part = mine[start : start + size]
-        prompts = engine.encode(part, list(range(len(part))))
-        greedy = torch.zeros(len(part), device=engine.device)
-        rollouts = engine.sample(prompts, engine.open(prompts), 1, greedy, "evaluation", 0)
+    size = max(1, engine.config.rollout_batch // samples)
+    for start in range(0, len(slots), size):
+        part = list(slots[start : start + size])
+        prompts = engine.encode([every[i] for i in part], part)
+        tau_P = torch.full((len(part),), tau, device=engine.device)
+        rollouts = engine.sample(prompts, engine.open(prompts), samples, tau_P, "evaluation", 0)
         score(rollouts, tasks)
-        rewards += rollouts.rewards_B.tolist()
+        rewards += rollouts.grouped(rollouts.rewards_B.tolist())
         tokens += rollouts.tokens
     shares = gather_object([(rewards, tokens)])
-    merged = [None] * len(problems)
+    merged = [None] * len(every)
     for rank, (share, _) in enumerate(shares):
         merged[rank :: accelerator.num_processes] = share
-    by_task = {name: merged[i * count : (i + 1) * count] for i, name in enumerate(tasks)}
+    rows = iter(merged)
+    by_task = {name: [next(rows) for _ in several] for name, several in problems.items()}
     return by_task, sum(tokens for _, tokens in shares)
+
+
+if __name__ == "__main__":
+    from agpo_core.training.evaluation_run import main
+
+    main()

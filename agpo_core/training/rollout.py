@@ -4,6 +4,9 @@ The sampler draws token t of completion g of prompt p by inverting the cumulativ
 a number keyed by (seed, phase, update, p, g, t). What is drawn does not depend on the batch it is drawn in, on finished
 rows being dropped, or on the number of ranks, up to float rounding at the boundary of two tokens. Where a task has a
 tool, a completion takes several turns (see `turns`); t then counts the sampled tokens alone.
+
+There are two engines: transformers, with the model that is being trained, and vLLM (see `vllm_engine`), which seeds
+each request with that number: the same distributions, other samples.
 """
 
 import copy
@@ -21,6 +24,7 @@ from agpo_core.tasks import Problem, Task
 from agpo_core.tasks.tools import Tool, tool_of
 from agpo_core.training.policy import prefill
 from agpo_core.training.turns import Row, Turn, converse
+from agpo_core.training.vllm_engine import VLLM
 
 
 @dataclass
@@ -132,15 +136,17 @@ class Rollouts:
         return [values[i : i + G] for i in range(0, len(values), G)]
 
 
-class TransformersEngine:
-    """Samples with the model that is being trained, through transformers.
+class RolloutEngine:
+    """What both engines share: prompts go in as tokens, completions come out as `Rollouts`.
 
     Args:
-        model: a causal language model (unwrapped).
+        model: the causal language model that is being trained (unwrapped).
         tokenizer: its tokenizer.
         config: uses seed, top_p, max_completion_tokens, max_sequence_tokens, rollout_batch, max_turns,
             max_observation_characters.
         tasks: by name; a completion may call the tool of its problem's task.
+    Raises:
+        ConfigError: the model has no end-of-sequence token.
     """
 
     def __init__(self, model: nn.Module, tokenizer, config: TrainConfig, tasks: dict[str, Task] | None = None):
@@ -192,18 +198,9 @@ class TransformersEngine:
             for text in texts
         ]
 
-    @torch.no_grad()
     def open(self, prompts: Prompts) -> list:
-        """Compute the prompts once; every phase of an update samples on top of the result."""
-        per_chunk = max(1, self.config.rollout_batch // self.config.group_size)
-        chunks = torch.arange(len(prompts.problems), device=self.device).split(per_chunk)
-        prefixes = []
-        for index in chunks:
-            part = prompts.select(index)
-            with _inference_mode(self.model):
-                out = prefill(self.model, part.prompt_ids_P_S, part.prompt_mask_P_S)
-            prefixes.append((part, out.past_key_values, out.logits[:, -1]))
-        return prefixes
+        """Prepare what every phase of an update samples on top of."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def sample(
@@ -220,6 +217,44 @@ class TransformersEngine:
             first_sample: index of the first completion within its group's stream.
         """
         rows = prompt_rows(prompts, group, tau_P, first_sample, self.tools)
+        converse(self, rows, self.first_turn(rows, prefixes, group, phase, update), phase, update)
+        return collect(prompts, rows, tau_P.repeat_interleave(group), self.tokenizer, self.stop_ids, bool(self.tools))
+
+    def first_turn(self, rows: list[Row], prefixes: list, group: int, phase: str, update: int) -> list[Turn]:
+        """Sample the first turn of each row, groups contiguous, on top of what `open` gave."""
+        raise NotImplementedError
+
+    def turn(self, rows: list[Row], phase: str, update: int) -> list[Turn]:
+        """Sample a later turn of each row."""
+        raise NotImplementedError
+
+    def rest(self) -> None:
+        """Nothing is sampled until the next `open`: memory that only sampling needs may go."""
+
+    def call(self, row: Row, ids: list[int]) -> str | None:
+        """The call that a turn's tokens hold; None where they hold none."""
+        if row.tool is None:
+            return None
+        return row.tool.call(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+class TransformersEngine(RolloutEngine):
+    """Samples with the model that is being trained, through transformers."""
+
+    @torch.no_grad()
+    def open(self, prompts: Prompts) -> list:
+        """Compute the prompts once; every phase of an update samples on top of the result."""
+        per_chunk = max(1, self.config.rollout_batch // self.config.group_size)
+        chunks = torch.arange(len(prompts.problems), device=self.device).split(per_chunk)
+        prefixes = []
+        for index in chunks:
+            part = prompts.select(index)
+            with _inference_mode(self.model):
+                out = prefill(self.model, part.prompt_ids_P_S, part.prompt_mask_P_S)
+            prefixes.append((part, out.past_key_values, out.logits[:, -1]))
+        return prefixes
+
+    def first_turn(self, rows: list[Row], prefixes: list, group: int, phase: str, update: int) -> list[Turn]:
         turns, start = [], 0
         with _inference_mode(self.model):
             for part, cache, logits_P_V in prefixes:
@@ -229,8 +264,7 @@ class TransformersEngine:
                 seen, mine = part.prompt_mask_P_S[prompt_of], rows[start : start + len(prompt_of)]
                 turns += self._decode(cache, logits_P_V[prompt_of], seen, mine, phase, update)
                 start += len(prompt_of)
-        converse(self, rows, turns, phase, update)
-        return collect(prompts, rows, tau_P.repeat_interleave(group), self.tokenizer, self.stop_ids, bool(self.tools))
+        return turns
 
     @torch.no_grad()
     def turn(self, rows: list[Row], phase: str, update: int) -> list[Turn]:
@@ -277,7 +311,7 @@ class TransformersEngine:
             ended = torch.isin(ids, stop_ids)
             for i in self._may_close(ids, ended):
                 row = int(live[i])
-                calls[row] = self._call(rows[row], ids_B_T[row, : t + 1].tolist())
+                calls[row] = self.call(rows[row], ids_B_T[row, : t + 1].tolist())
                 ended[i] = calls[row] is not None
             full = room == t + 1
             cut_B[live] = full & ~ended
@@ -313,11 +347,46 @@ class TransformersEngine:
             return []
         return (torch.isin(ids, self.closing_ids.to(ids.device)) & ~ended).nonzero().squeeze(1).tolist()
 
-    def _call(self, row: Row, ids: list[int]) -> str | None:
-        """The call that a turn's tokens hold; None where they hold none."""
-        if row.tool is None:
-            return None
-        return row.tool.call(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+class VLLMEngine(RolloutEngine):
+    """Samples with vLLM; `open` brings it the weights of the model that is being trained.
+
+    Raises:
+        ConfigError: vLLM is not installed.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer, config: TrainConfig, tasks: dict[str, Task] | None = None):
+        super().__init__(model, tokenizer, config, tasks)
+        closing_ids = [] if self.closing_ids is None else self.closing_ids.tolist()
+        self.vllm = VLLM(model, config, self.stop_ids.tolist(), closing_ids, self.call)
+
+    def open(self, prompts: Prompts) -> list:
+        """Push the weights if they have changed; vLLM keeps computed prompts until it gets other weights."""
+        self.vllm.load(self.model)
+        return []
+
+    def first_turn(self, rows: list[Row], prefixes: list, group: int, phase: str, update: int) -> list[Turn]:
+        return self.turn(rows, phase, update)
+
+    def turn(self, rows: list[Row], phase: str, update: int) -> list[Turn]:
+        return self.vllm.turn(rows, phase, update)
+
+    def rest(self) -> None:
+        self.vllm.sleep()
+
+
+ENGINES = {"transformers": TransformersEngine, "vllm": VLLMEngine}
+
+
+def make_engine(
+    model: nn.Module, tokenizer, config: TrainConfig, tasks: dict[str, Task] | None = None
+) -> RolloutEngine:  # fmt: skip
+    """The engine that `config.engine` names; for its arguments see `RolloutEngine`.
+
+    Raises:
+        ConfigError: the model has no end-of-sequence token, or vLLM is asked for and not installed.
+    """
+    return ENGINES[config.engine](model, tokenizer, config, tasks)
 
 
 def closing_tokens(tokenizer, tools: dict[str, Tool]) -> Tensor:

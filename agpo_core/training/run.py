@@ -16,10 +16,16 @@ from agpo_core.horizon import Horizon, permutation
 from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint, policy
 from agpo_core.training.batch import Batch, minibatch_loss
-from agpo_core.training.evaluate import evaluate
+from agpo_core.training.evaluate import complete_and_grade, first_problems
 from agpo_core.training.reward_model import appraise, load_reward_model
-from agpo_core.training.rollout import Prompts, Rollouts, TransformersEngine, score
-from agpo_core.training.setup import learning_rate, make_accelerator, make_controllers
+from agpo_core.training.rollout import Prompts, Rollouts, make_engine, score
+from agpo_core.training.setup import (
+    contaminated_problems,
+    learning_rate,
+    make_accelerator,
+    make_controllers,
+    training_problems,
+)
 from agpo_core.training.watch import Watch
 
 
@@ -34,12 +40,15 @@ class Run:
     def __init__(self, config: TrainConfig, run_dir: Path):
         self.config, self.run_dir = config, Path(run_dir)
         self.accelerator = accelerator = make_accelerator(config)
-        self.tasks: dict[str, Task] = {
+        trained_on: dict[str, Task] = {
             n: get_task(n, config.data_dir, config.train_on_evaluation_sets) for n in config.tasks
         }
-        if not self.tasks:
+        if not trained_on:
             raise ConfigError("tasks is empty: name at least one.")
-        self.pools: list[list[Problem]] = [t.problems("train") for t in self.tasks.values()]
+        self.pools = training_problems(config, trained_on, self._forbidden(trained_on))
+        self.tasks = {n: get_task(n, config.data_dir) for n in config.test_tasks} | trained_on
+        self.dev = self._first("dev", config.tasks, config.dev_problems)
+        self.test = self._first("test", config.test_tasks or config.tasks, config.test_problems)
 
         torch.manual_seed(config.seed)  # LoRA's initial weights; sampling has its own streams
         model, self.tokenizer = policy.load_policy(config)
@@ -60,7 +69,7 @@ class Run:
         self.model, self.optimiser = accelerator.prepare(model, optimiser)
         self.whole = accelerator.unwrap_model(self.model)  # policy, and critic where there is one
         self.policy = self.whole if config.critic == "none" else self.whole.policy
-        self.engine = TransformersEngine(self.policy, self.tokenizer, config, self.tasks)
+        self.engine = make_engine(self.policy, self.tokenizer, config, self.tasks)
 
         self.clip, self.temperature, self.kl = make_controllers(config, self.policy.config.vocab_size)
         self.horizon = Horizon(config.horizon_unit, config.horizon)
@@ -69,7 +78,7 @@ class Run:
         self.kl_state = self.kl.initial_state()
         self.step_kl = 0.0
         self.former_state = None  # the statistics of the last update's training rollouts
-        self.evaluations = {"dev": []}
+        self.evaluations = {"dev": []} | ({"train": []} if config.train_problems else {})
         self._resume()
         self.watch = Watch(
             config, self._lines("metrics.jsonl"), (line["rule"] for line in self._lines("warnings.jsonl"))
@@ -79,18 +88,31 @@ class Run:
         if self.horizon.updates == 0:
             self.evaluate_dev()
 
+    def _forbidden(self, tasks: dict[str, Task]) -> set[tuple[str, str]]:
+        """Training problems that stand in an evaluation set, as (task, id); the run's folder keeps which, and where."""
+        found = contaminated_problems(self.config, tasks)
+        if found and self.accelerator.is_main_process:
+            provenance.write_json(self.run_dir / "decontamination.json", found)
+            for name, sets in found.items():
+                dropped = len(set().union(*sets.values()))
+                print(f"{name}: {dropped} training problems stand in {', '.join(sets)} and are left out.")
+        return {(name, i) for name, sets in found.items() for ids in sets.values() for i in ids}
+
+    def _first(self, split: str, names: tuple[str, ...], count: int) -> dict[str, list[Problem]]:
+        return first_problems({name: self.tasks[name] for name in names}, split, count) if count else {}
+
     # -- what an update draws -------------------------------------------------------------------
 
     def prompts(self, update: int) -> Prompts:
         """The update's prompts on this rank: every R-th of a global list that walks each task's shuffled pool."""
-        P, tasks = self.config.prompts_per_update, len(self.pools)
+        P, pools = self.config.prompts_per_update, list(self.pools.values())
         slots = range(P)[self.accelerator.process_index :: self.accelerator.num_processes]
         problems = []
         for slot in slots:
-            task, draw = (update * P + slot) % tasks, (update * P + slot) // tasks
-            pool = self.pools[task]
+            draw, task = divmod(update * P + slot, len(pools))
+            pool = pools[task]
             epoch, index = divmod(draw, len(pool))
-            order = permutation(self.config.seed, len(pool), key=epoch * tasks + task)
+            order = permutation(self.config.seed, len(pool), key=epoch * len(pools) + task)
             problems.append(pool[int(order[index])])
         return self.engine.encode(problems, list(slots))
 
@@ -236,6 +258,7 @@ class Run:
     def measure(self, rollouts: Rollouts) -> Batch:
         """Old and reference log-probabilities and the entropy of the policy that sampled."""
         c = self.config
+        self.engine.rest()
         temperature_B = rollouts.temperature_B
         if c.ratio_temperature == "model":
             temperature_B = torch.ones_like(temperature_B)
@@ -528,14 +551,18 @@ class Run:
             _, self.kl_state = self.kl.update(self.kl_state, KLSignals(total / sequences, sequences))
 
     def evaluate_dev(self) -> None:
-        """Add a point to the learning curve; evaluation tokens are counted apart."""
-        if self.config.dev_problems > 0:
-            self.evaluations["dev"].append(self._evaluate("dev", self.config.dev_problems))
-            self._write_evaluations()
+        """Add a point to the learning curves: on dev, and on the training problems where they are few (R++ Fig. 3)."""
+        curves = {"dev": self.dev} | ({"train": self.pools} if self.config.train_problems else {})
+        for name, problems in curves.items():
+            if problems:
+                self.evaluations[name].append(self._evaluate(problems)[0])
+                self._write_evaluations()
 
-    def _evaluate(self, split: str, count: int) -> dict:
-        rewards, tokens = evaluate(self.engine, self.tasks, split, count, self.accelerator)
+    def _evaluate(self, problems: dict[str, list[Problem]]) -> tuple[dict, dict[str, list[float]]]:
+        """A point of a learning curve, and the greedy reward of each problem; tokens are counted apart."""
+        graded, tokens = complete_and_grade(self.engine, self.tasks, problems, self.accelerator)
         self.horizon.count("evaluation", tokens)
+        rewards = {name: [reward for (reward,) in rows] for name, rows in graded.items()}
         scores = {name: sum(values) / len(values) for name, values in rewards.items()}
         point = {
             "progress": self.horizon.progress,
@@ -543,15 +570,26 @@ class Run:
             "tokens": self.horizon.tokens["train"] + self.horizon.tokens["probe"],
             "score": scores,
             "macro": sum(scores.values()) / len(scores),
-            "problems": count,
+            "problems": len(next(iter(problems.values()))),
         }
         if self.reward_model is not None:
-            point["sampled"] = self._appraise(split, count)
-        return {**point, "rewards": rewards} if split == "test" else point
+            point["sampled"] = self._appraise([problem for several in problems.values() for problem in several])
+        return point, rewards
 
-    def _appraise(self, split: str, count: int) -> dict:
-        """Means over a split of what `reward_model.appraise` gives, over all ranks."""
-        problems = [problem for task in self.tasks.values() for problem in task.problems(split)[:count]]
+    def _evaluate_at_end(self, problems: dict[str, list[Problem]]) -> dict:
+        """The last point with the rewards behind it, and how many of a problem's sampled completions are right."""
+        point, rewards = self._evaluate(problems)
+        point["rewards"] = rewards
+        if n := self.config.test_samples:
+            tau = self.config.tau_base
+            graded, tokens = complete_and_grade(self.engine, self.tasks, problems, self.accelerator, n, tau)
+            self.horizon.count("evaluation", tokens)
+            right = {name: [sum(r == 1 for r in row) for row in rows] for name, rows in graded.items()}
+            point |= {"samples": n, "right": right}
+        return point
+
+    def _appraise(self, problems: list[Problem]) -> dict:
+        """Means over problems of what `reward_model.appraise` gives, over all ranks."""
         slots = range(len(problems))[self.accelerator.process_index :: self.accelerator.num_processes]
         found = appraise(self, [problems[i] for i in slots], list(slots))
         self.horizon.count("evaluation", self.total(sum(found["length"])))
@@ -601,8 +639,10 @@ class Run:
 
     def finish(self) -> None:
         """Evaluate on test, once, and save the policy in Hugging Face format."""
-        if self.config.test_problems > 0:
-            self.evaluations["test"] = self._evaluate("test", self.config.test_problems)
+        if self.test:
+            self.evaluations["test"] = self._evaluate_at_end(self.test)
+            if self.config.train_problems:
+                self.evaluations["trained_on"] = self._evaluate_at_end(self.pools)
             self._write_evaluations()
         if self.accelerator.is_main_process:
             policy.save_policy(self.policy, self.tokenizer, self.run_dir / "policy")

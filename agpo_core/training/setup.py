@@ -1,7 +1,8 @@
-"""What a configuration asks for: controllers, accelerator, learning rate."""
+"""What a configuration asks for: training problems, controllers, accelerator, learning rate."""
 
 import math
 import os
+from collections.abc import Collection
 
 import torch
 
@@ -14,6 +15,63 @@ from agpo_core.controllers import (
     FixedKL,
     FixedTemperature,
 )
+from agpo_core.horizon import permutation
+from agpo_core.tasks import Problem, Task
+from agpo_core.tasks.decontamination import load_sets, overlaps
+
+FEW = 2**32 - 1  # key of the first task's draw of `train_problems`; the loop's own orders count up from 0
+
+
+def contaminated_problems(config: TrainConfig, tasks: dict[str, Task]) -> dict[str, dict[str, list[str]]]:
+    """What `decontaminate` forbids to train on: {task: {evaluation set: ids of training problems}}.
+
+    Raises:
+        ConfigError: no training problem of a task is left.
+    """
+    if not config.decontaminate:
+        return {}
+    train = {name: task.problems("train") for name, task in tasks.items()}
+    evaluation = load_sets(config.decontaminate, "test", config.data_dir)
+    found = overlaps(train, evaluation)
+    forbidden = {name: {one: found[name, one].contaminated for one in evaluation} for name in train}
+    for name, problems in train.items():
+        if len(set().union(*forbidden[name].values())) == len(problems):
+            raise ConfigError(
+                f"decontaminate: every training problem of {name} stands in {', '.join(evaluation)} too; train on "
+                "another task, or take the set out of decontaminate."
+            )
+    return forbidden
+
+
+def training_problems(
+    config: TrainConfig, tasks: dict[str, Task], forbidden: Collection[tuple[str, str]] = ()
+) -> dict[str, list[Problem]]:  # fmt: skip
+    """What is trained on, by task: the train split, or `train_problems` of it.
+
+    Few problems are drawn by the seed, so that methods with the same seed share them, and in the split's order.
+
+    Args:
+        config: uses train_problems and seed.
+        tasks: by name.
+        forbidden: (task, id) of problems to leave out.
+    Raises:
+        ConfigError: a task has fewer training problems than asked for.
+    """
+    pools = {
+        name: [problem for problem in task.problems("train") if (name, problem.id) not in forbidden]
+        for name, task in tasks.items()
+    }
+    few = config.train_problems
+    if few is None:
+        return pools
+    for i, (name, pool) in enumerate(pools.items()):
+        if len(pool) < few:
+            raise ConfigError(
+                f"task {name!r} has {len(pool)} train problems, {few} were asked for: lower train_problems."
+            )
+        drawn = permutation(config.seed, len(pool), key=FEW - i)[:few]
+        pools[name] = [pool[j] for j in sorted(drawn.tolist())]
+    return pools
 
 
 def learning_rate(config: TrainConfig, progress: float) -> float:

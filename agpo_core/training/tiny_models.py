@@ -1,12 +1,12 @@
 """Make the embedded models: random weights, then one supervised pass over demonstrations.
 
-    python -m agpo_core.training.tiny_models              all four, one after the other
+    python -m agpo_core.training.tiny_models              all five, one after the other
     python -m agpo_core.training.tiny_models --only tiny-llama
 
 Three architectures of about 0.2 M parameters with a character-level tokenizer and, for Qwen2, two
-supervised starts that differ in the seed alone. Each is written to `agpo_core/models/<name>/` in
-Hugging Face format, and its measured start (before any reinforcement learning) to
-`agpo_core/models/starts.json`.
+supervised starts that differ in the seed alone, and one that was taught Knights and Knaves instead of
+the micro-tasks. Each is written to `agpo_core/models/<name>/` in Hugging Face format, and its measured
+start (before any reinforcement learning) to `agpo_core/models/starts.json`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import argparse
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from agpo_core import paths
 from agpo_core.tasks import MICRO_TASKS, get_task
-from agpo_core.tasks.micro import ALPHABET
+from agpo_core.tasks.knights import PEOPLE, Knights, roles_right
+from agpo_core.tasks.micro import ALPHABET, MicroTask
 from agpo_core.training.baselines import sft
 
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
-STEPS = 2600  # optimizer steps
-BATCH = 99  # demonstrations a step, the nine tasks in turn
-LEARNING_RATE = 5.0e-3
 SAMPLES = 8  # completions a problem for pass@8
 SAMPLED_PROBLEMS = 100  # test problems a task for pass@8 and entropy
 MAX_NEW_TOKENS = 24
@@ -34,12 +35,36 @@ MAX_NEW_TOKENS = 24
 # Attention is scaled by the head size everywhere; Gemma-2 has to be told.
 ARCHITECTURES = {"qwen2": {}, "llama": {}, "gemma2": {"query_pre_attn_scalar": 16}}
 
-# name -> (architecture, seed)
+
+class Supervision(NamedTuple):
+    """One supervised pass over demonstrations."""
+
+    steps: int  # of the optimiser
+    batch: int  # demonstrations a step, the tasks in turn
+    learning_rate: float  # peak
+
+
+class Start(NamedTuple):
+    """How an embedded model is made and measured."""
+
+    architecture: str
+    seed: int  # of the weights and of the demonstrations
+    taught: tuple[str, ...] = MICRO_TASKS  # tasks that are demonstrated, in turn
+    tested: tuple[str, ...] = MICRO_TASKS
+    recipe: Supervision = Supervision(steps=2600, batch=99, learning_rate=5.0e-3)
+
+
+KNIGHTS = Supervision(steps=1000, batch=64, learning_rate=2.0e-3)  # at the micro-tasks' rate, no role in 700 steps
+
 MODELS = {
-    "tiny-qwen2-a": ("qwen2", 1),
-    "tiny-qwen2-b": ("qwen2", 2),
-    "tiny-llama": ("llama", 1),
-    "tiny-gemma2": ("gemma2", 1),
+    "tiny-qwen2-a": Start("qwen2", 1),
+    "tiny-qwen2-b": Start("qwen2", 2),
+    "tiny-llama": Start("llama", 1),
+    "tiny-gemma2": Start("gemma2", 1),
+    # It names as many people as it was taught to, and hardly one more: R++ Fig. 4 needs more than 2 and 3.
+    "tiny-knights": Start(
+        "qwen2", 1, tuple(f"knights_{n}" for n in (2, 3, 4, 5)), tuple(f"knights_{n}" for n in PEOPLE), KNIGHTS
+    ),
 }
 
 
@@ -91,10 +116,24 @@ def new_model(architecture: str, tokenizer, seed: int):
     return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
 
 
-def demonstrations(count: int, seed: int) -> list[tuple[str, str]]:
+def demonstrations(tasks: Sequence[MicroTask], count: int, seed: int) -> list[tuple[str, str]]:
     """(prompt, completion) pairs, the tasks in turn."""
-    streams = [get_task(name).demonstrations(seed) for name in MICRO_TASKS]
+    streams = [task.demonstrations(seed) for task in tasks]
     return [next(streams[i % len(streams)]) for i in range(count)]
+
+
+def supervise(architecture: str, tasks: Sequence[MicroTask], seed: int, recipe: Supervision):
+    """A new model after one pass over demonstrations of some tasks.
+
+    Returns:
+        (model, tokenizer, log): log as of `baselines.sft`.
+    """
+    tokenizer = character_tokenizer(architecture)
+    model = new_model(architecture, tokenizer, seed)
+    steps, batch, learning_rate = recipe
+    pairs = demonstrations(tasks, steps * batch, seed)
+    log = sft(model, tokenizer, pairs, batch_size=batch, learning_rate=learning_rate, warmup_steps=50, seed=seed)
+    return model, tokenizer, log
 
 
 @torch.no_grad()
@@ -125,17 +164,18 @@ def complete(model, tokenizer, prompts: list[str], samples: int = 0):
     return texts, entropy_B_T[mask_B_T].mean().item(), mask_B_T.sum(1).float().mean().item()
 
 
-def measure(model, tokenizer, seed: int) -> dict:
+def measure(model, tokenizer, seed: int, names: Sequence[str] = MICRO_TASKS) -> dict:
     """The start that reinforcement learning finds, on test problems.
 
     Returns:
         {"macro": {...}, "tasks": {task: {...}}} with greedy (mean reward), sampled (mean reward at
         temperature 1), pass_at_8 (share of problems that one of 8 samples solves), entropy (nats a
-        token), length (tokens) and, for multiple choice, each letter's share of the greedy answers.
+        token), length (tokens) and, of the greedy answers, for multiple choice each letter's share, for Knights and
+        Knaves roles (share of people whose role is right) and everyone_named (share with as many letters as people).
     """
     model.eval()
     torch.manual_seed(seed)
-    tasks = {name: _measure_task(model, tokenizer, get_task(name)) for name in MICRO_TASKS}
+    tasks = {name: _measure_task(model, tokenizer, get_task(name)) for name in names}
     keys = ("greedy", "sampled", "pass_at_8", "length")
     macro = {key: round(sum(row[key] for row in tasks.values()) / len(tasks), 4) for key in keys}
     nats = sum(row["entropy"] * row["length"] for row in tasks.values())
@@ -145,8 +185,8 @@ def measure(model, tokenizer, seed: int) -> dict:
 
 def _measure_task(model, tokenizer, task) -> dict:
     problems = task.problems("test")
-    texts, *_ = complete(model, tokenizer, [p.prompt for p in problems])
-    greedy = [task.grade(p, text) for p, text in zip(problems, texts, strict=True)]
+    answers, *_ = complete(model, tokenizer, [p.prompt for p in problems])
+    greedy = [task.grade(p, text) for p, text in zip(problems, answers, strict=True)]
     some = problems[:SAMPLED_PROBLEMS]
     texts, entropy, length = complete(model, tokenizer, [p.prompt for p in some], SAMPLES)
     rewards = [task.grade(some[i // SAMPLES], text).reward for i, text in enumerate(texts)]
@@ -158,6 +198,9 @@ def _measure_task(model, tokenizer, task) -> dict:
         "entropy": entropy,
         "length": length,
     }
+    if isinstance(task, Knights):
+        measured["roles"] = sum(map(partial(roles_right, task), problems, answers)) / len(answers)
+        measured["everyone_named"] = sum(sum(map(str.isalpha, text)) == task.people for text in answers) / len(answers)
     measured = {key: round(value, 4) for key, value in measured.items()}
     if task.name.startswith("choice"):
         votes = Counter(graded.answer for graded in greedy)
@@ -167,19 +210,9 @@ def _measure_task(model, tokenizer, task) -> dict:
 
 def make(name: str) -> dict:
     """Train, save and measure one embedded model; returns what starts.json records of it."""
-    architecture, seed = MODELS[name]
-    tokenizer = character_tokenizer(architecture)
-    model = new_model(architecture, tokenizer, seed)
+    architecture, seed, taught, tested, recipe = MODELS[name]
     began = time.perf_counter(), time.process_time()
-    sft(
-        model,
-        tokenizer,
-        demonstrations(STEPS * BATCH, seed),
-        batch_size=BATCH,
-        learning_rate=LEARNING_RATE,
-        warmup_steps=50,
-        seed=seed,
-    )
+    model, tokenizer, _ = supervise(architecture, [get_task(task) for task in taught], seed, recipe)
     ended = time.perf_counter(), time.process_time()
     folder = paths.models() / name
     model.save_pretrained(folder)
@@ -191,9 +224,9 @@ def make(name: str) -> dict:
         "command": f"python -m agpo_core.training.tiny_models --only {name}",
         "training_seconds": round(ended[0] - began[0], 1),
         "training_cpu_seconds": round(ended[1] - began[1], 1),
-        "steps": STEPS,
-        "batch": BATCH,
-        **measure(model, tokenizer, seed),
+        "steps": recipe.steps,
+        "batch": recipe.batch,
+        **measure(model, tokenizer, seed, tested),
     }
 
 

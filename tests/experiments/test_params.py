@@ -84,6 +84,18 @@ def test_a_profile_is_a_grid_that_can_be_planned(profile, launched):
     assert grid.plan(NOTEBOOK, params)
 
 
+GRIDS = [file.stem.split(".") for file in sorted(paths.params().glob("*.*.yaml")) if "methods" in profiles.read(file)]
+
+
+@pytest.mark.parametrize(("experiment", "profile"), GRIDS)
+def test_an_experiment_with_settings_of_its_own_can_be_planned_with_a_notebook_or_without(
+    experiment, profile, launched
+):  # fmt: skip
+    params = profiles.settings(experiment, profile)
+    jobs = grid.plan(experiment, params)
+    assert {job.arm.name for job in jobs} == set(params["methods"])
+
+
 def test_the_notebook_holds_the_tiny_profile_and_replays(defaults):
     assert defaults == profiles.settings(NOTEBOOK, "tiny") | {"run_mode": "replay"}
 

@@ -147,7 +147,8 @@ def test_a_truncated_file_or_a_missing_column_is_named(tmp_path):
     ("text", "message"),
     [
         ("[", "is not JSON"),
-        ("{}", "is not a list"),
+        ("[\n1,\n}", "code_contests.json, line 3 is not JSON"),
+        ("{}", "holds a dict instead of a list of records"),
         ('[{"problem": "p"}]', "record 0 has no `problem` and `tests`"),
         ('[{"problem": 1, "tests": {"inputs": [], "outputs": []}}]', "record 0 has no"),
         ('[{"problem": "p", "tests": {"inputs": ["1"], "outputs": []}}]', "record 0 is not in the official format"),
@@ -156,6 +157,12 @@ def test_a_truncated_file_or_a_missing_column_is_named(tmp_path):
 def test_a_bad_copy_in_json_is_named(tmp_path, text, message):
     (tmp_path / "code_contests.json").write_text(text)
     with pytest.raises(ValueError, match=message):
+        CodeContests(tmp_path).problems("test")
+
+
+def test_a_copy_that_is_not_utf8_is_named_with_its_line(tmp_path):
+    (tmp_path / "code_contests.json").write_bytes(b'[\n{"problem": "\xff"}]')
+    with pytest.raises(ValueError, match="data_dir: .*code_contests.json, line 2 is not UTF-8 .*; give the official"):
         CodeContests(tmp_path).problems("test")
 
 

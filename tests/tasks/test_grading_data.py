@@ -74,7 +74,7 @@ COUNTS = {
     "aime25": 30,
     "amc23": 40, "knights_and_knaves": 700,
 }  # fmt: skip
-# MATH-500's records 62 and 63 ask different questions with the answers "5" and "x=5", which are the same answer.
+# MATH-500's records 22 and 23 (from 0) ask different questions with the answers "5" and "x=5", which are the same.
 EQUAL_NEIGHBOURS = {("math500", "5", "x=5")}
 # Two free conditions in words: it equals itself and nothing that means the same.
 IN_WORDS = {("gaokao_cloze", "三组对面分别平行的四棱柱为平行六面体;平行六面体的对角线交于一点,并且在交点处互相平分")}

@@ -459,6 +459,9 @@ def test_a_missing_field_line_file_or_folder_is_named_with_the_remedy(tmp_path):
     (tmp_path / "test" / "people3_num100.jsonl").write_text("{\n", "utf-8")
     with pytest.raises(ValueError, match="people3_num100.jsonl, line 1 is not JSON"):
         KnightsAndKnaves(3, data_dir=folder).problems("test")
+    (tmp_path / "test" / "people3_num100.jsonl").write_bytes(b'{"quiz": ""}\n{"quiz": "\xff"}\n')
+    with pytest.raises(ValueError, match="data_dir: .*people3_num100.jsonl, line 2 is not UTF-8 text .*; give train/"):
+        KnightsAndKnaves(3, data_dir=folder).problems("test")
     with pytest.raises(FileNotFoundError, match=r"0 files test/people4_num\*.jsonl instead of one; give train/people3"):
         KnightsAndKnaves(4, data_dir=folder).problems("test")
     with pytest.raises(FileNotFoundError, match="data_dir: no folder .*nowhere.*K-and-K/knights-and-knaves"):

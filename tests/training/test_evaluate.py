@@ -8,7 +8,7 @@ from accelerate import Accelerator
 
 from agpo_core.config import ConfigError
 from agpo_core.training import evaluate as module
-from agpo_core.training.evaluate import evaluate
+from agpo_core.training.evaluate import complete_and_grade, evaluate
 from agpo_core.training.policy import load_policy
 from agpo_core.training.rollout import TransformersEngine
 
@@ -68,10 +68,10 @@ def test_the_shares_of_ranks_are_merged_in_the_order_of_the_split(config, toy, r
     engine = TransformersEngine(*load_policy(c), c)
     for rank in range(3):  # 7 problems: shares of 3, 2 and 2
         accelerator = SimpleNamespace(process_index=rank, num_processes=3)
-        found = evaluate(engine, {"toy": toy}, "test", 7, accelerator)
+        found = complete_and_grade(engine, {"toy": toy}, {"toy": toy.problems("test")[:7]}, accelerator, 2, tau=1.0)
     assert [len(rewards) for rewards, _ in shares] == [3, 2, 2]
     monkeypatch.undo()
-    assert found == run_evaluation("test", 7)
+    assert found == complete_and_grade(engine, {"toy": toy}, {"toy": toy.problems("test")[:7]}, Accelerator(), 2, 1.0)
 
 
 def test_asking_for_more_problems_than_there_are_raises(run_evaluation):

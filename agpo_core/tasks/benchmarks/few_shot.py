@@ -3,7 +3,8 @@
     deepseekmath   4 to 8 worked solutions, then the question (DeepSeekMath's evaluation, whose suite AGPO follows):
                    from the folder few_shot_prompts/ of deepseek-ai/DeepSeek-Math, put into data_dir
     agieval        5 explained problems of an exam, then the question: from AGIEval's few_shot_prompts.csv in data_dir
-    mmlu           5 questions of the subject with their letters: the dev split of MMLU, from the files or the hub
+    mmlu           5 questions of the subject with their letters: the dev split of MMLU, from the files or the hub;
+                   answered by the likeliest next letter, not by a completion (hendrycks/test)
 
 Departures: SAT options stand with commas between them, as in the protocol's own demonstrations; the line breaks after
 AGIEval's questions are dropped, as DeepSeekMath does; AGIEval's limit of 2,048 tokens for the demonstrations is not
@@ -27,11 +28,18 @@ from agpo_core.tasks.benchmarks.task import asked
 
 @dataclass(frozen=True)
 class FewShot:
-    """A prompt with demonstrations, and the text at which a completion of it ends."""
+    """A prompt with demonstrations, and the text at which a completion of it ends.
+
+    Attributes:
+        prompt, shots: the text, and how many demonstrations are in it.
+        stop: with it the next demonstration would begin: the protocol cuts a completion there.
+        by_letter: the answer is the likeliest of the letters A to D after the prompt; nothing is completed.
+    """
 
     prompt: str
     stop: str
     shots: int
+    by_letter: bool = False
 
 
 # file, shots, what follows the demonstrations, stop
@@ -52,6 +60,8 @@ DEEPSEEKMATH = {
 }
 # task -> column of the file
 AGIEVAL = {"sat_math": "sat-math", "gaokao_cloze": "gaokao-mathcloze", "gaokao_qa": "gaokao-mathqa"}
+# task -> the protocol by which it is reported: DeepSeekMath's suite, in which MMLU-STEM has its own common protocol
+USUAL = {**dict.fromkeys(DEEPSEEKMATH, "deepseekmath"), "mmlu_stem": "mmlu"}
 
 
 def few_shot_prompt(task: Task, problem: Problem, protocol: str = "deepseekmath") -> FewShot:
@@ -86,7 +96,8 @@ def _find(task: Task, names: tuple[str, ...], remedy: str) -> Path:
     raise FileNotFoundError(f"data_dir: the demonstrations for {task.name} are not at hand; {remedy}")
 
 
-def _question(task: Task, problem: Problem) -> str:
+def question_of(task: Task, problem: Problem) -> str:
+    """What a problem asks, with its options and without the instruction how to answer."""
     if task.name == "gsm8k":
         from agpo_core.tasks.gsm8k import INSTRUCTION
 
@@ -101,7 +112,7 @@ def _deepseekmath(task: Task, problem: Problem) -> FewShot:
         (f"few_shot_prompts/{file}",),
         f"put few_shot_prompts/{file} of deepseek-ai/DeepSeek-Math (evaluation/) into data_dir, or evaluate zero-shot",
     )
-    return FewShot(_assigned_text(path) + frame.format(_question(task, problem)), stop, shots)
+    return FewShot(_assigned_text(path) + frame.format(question_of(task, problem)), stop, shots)
 
 
 def _assigned_text(path: Path) -> str:
@@ -188,7 +199,7 @@ def _mmlu(task: Task, problem: Problem) -> FewShot:
         raise ValueError(f"data_dir: the dev split has no question of {problem.subject}; {task.benchmark.release}")
     head = f"The following are multiple choice questions (with answers) about {problem.subject.replace('_', ' ')}."
     examples = [f"{_examination(shot)} {shot.answer}" for shot in shown]
-    return FewShot("\n\n".join([head, *examples, _examination(problem)]), "\n", len(shown))
+    return FewShot("\n\n".join([head, *examples, _examination(problem)]), "\n", len(shown), by_letter=True)
 
 
 def _examination(problem) -> str:

@@ -1,0 +1,245 @@
+"""Overlap of training with evaluation prompts: training data are de-duplicated against them (AGPO §4.1).
+
+The paper names no rule. Ours has two, on normalised prompts:
+
+    exact     the same words in the same order
+    n-gram    runs of n words that stand in both; n = 13 (GPT-3: Brown et al. 2020, App. C)
+              share = |A ∩ B| / min(|A|, |B|),  A and B the sets of the two prompts' n-grams
+
+An overlapping training problem is one that shares a single n-gram. It is *contaminated*, and dropped where a run asks
+for it, when it is an exact duplicate or shares at least half: 13 words in common are often a phrase ("where m and n are
+relatively prime positive integers. Find"), and half of all runs is the same text, or the same but for its numbers.
+
+Words are runs of letters and digits; a Chinese character is a word of its own, as Chinese has no spaces. Case, white
+space and punctuation are dropped. What carries meaning in a formula stays: a letter by itself keeps its case (x is not
+X), and so do signs (12-5 is not 12+5). A prompt of fewer than n words is compared exactly, and in no other way.
+
+What is not the question is left out: lines that open or close all prompts of a set, a task's instruction; and n-grams
+that stand in more than 10 problems of one set, its phrases.
+
+What neither rule sees: a translation, a paraphrase, a problem whose numbers break every run.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os.path import commonprefix
+from pathlib import Path
+
+import pandas as pd
+
+from agpo_core.tasks import SPLITS, Problem, get_task
+
+NGRAM = 13  # words
+CONTAMINATED = 0.5  # share of n-grams from which a problem counts as known
+COMMON = 10  # problems of one set; an n-gram that stands in more is a phrase
+
+_HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(
+    rf"[{_HAN}]"  # a Chinese character, or Japanese kana
+    rf"|[^\W{_HAN}]+"  # a run of letters, digits and blanks to fill (_)
+    r"|[+*/=<>^]|(?<![^\W\d])[-!]|-(?![^\W\d])"  # a sign; no hyphen between letters, no exclamation mark after one
+)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A training problem that overlaps with an evaluation set.
+
+    Attributes:
+        id: of the training problem.
+        evaluation_id: of the evaluation problem with which it overlaps most; the first of several.
+        exact: the two ask the same.
+        share: of their n-grams that both have, (0, 1]; 1 where exact.
+    """
+
+    id: str
+    evaluation_id: str
+    exact: bool
+    share: float
+
+    @property
+    def contaminated(self) -> bool:
+        """Whether the training problem is to be dropped: an exact duplicate, or half of the n-grams shared."""
+        return self.share >= CONTAMINATED
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What a training and an evaluation set share.
+
+    Attributes:
+        n: words of an n-gram.
+        train, evaluation: problems of each set.
+        hits: the training problems that overlap, in their order.
+        covered: share of the evaluation set's different n-grams that stand in the training set, phrases counted as
+            absent, [0, 1]; NaN where no evaluation prompt has n words.
+        short: training problems of fewer than n words.
+    """
+
+    n: int
+    train: int
+    evaluation: int
+    hits: tuple[Hit, ...]
+    covered: float
+    short: int
+
+    @property
+    def contaminated(self) -> list[str]:
+        """The ids of the training problems to be dropped."""
+        return [hit.id for hit in self.hits if hit.contaminated]
+
+
+def overlap(train: Sequence[Problem], evaluation: Sequence[Problem], n: int = NGRAM) -> Overlap:
+    """Find the training problems that overlap with an evaluation set.
+
+    Args:
+        train, evaluation: the problems of one set each; ids differ within a set.
+        n: words of an n-gram, >= 1.
+    Raises:
+        ValueError: a set is empty, or n < 1.
+    Example:
+        >>> train = [Problem("a", "0", "Tom has 3 pens. How many?", "3"), Problem("a", "1", "What is 12-5?", "7")]
+        >>> overlap(train, [Problem("b", "9", "what is 12 - 5", "7")]).hits
+        (Hit(id='1', evaluation_id='9', exact=True, share=1.0),)
+    """
+    return overlaps({"train": train}, {"evaluation": evaluation}, n)["train", "evaluation"]
+
+
+def overlaps(
+    train: Mapping[str, Sequence[Problem]], evaluation: Mapping[str, Sequence[Problem]], n: int = NGRAM
+) -> dict[tuple[str, str], Overlap]:  # fmt: skip
+    """The overlap of every training set with every evaluation set: {(train, evaluation): Overlap}; see `overlap`."""
+    if n < 1:
+        raise ValueError(f"n={n} must be 1 or more words; 13 is the usual choice.")
+    for name, problems in (*train.items(), *evaluation.items()):
+        if not problems:
+            raise ValueError(f"{name} holds no problem: give a set with some.")
+    ours, theirs = (
+        {name: [words(text) for text in questions(problems)] for name, problems in sets.items()}
+        for sets in (train, evaluation)
+    )
+    return {(a, b): _overlap(train[a], ours[a], evaluation[b], theirs[b], n) for a in train for b in evaluation}
+
+
+def _overlap(
+    train: Sequence[Problem], ours: list[tuple[str, ...]],
+    evaluation: Sequence[Problem], theirs: list[tuple[str, ...]], n: int,
+) -> Overlap:  # fmt: skip
+    """`ours` and `theirs`: the words of each problem."""
+    first = {text: e for e, text in reversed([*enumerate(theirs)]) if text}
+    theirs = [_grams(text, n) for text in theirs]
+    places = defaultdict(list)
+    for e, grams in enumerate(theirs):
+        for gram in grams:
+            places[gram].append(e)
+    seen = Counter(gram for text in ours for gram in _grams(text, n) if gram in places)
+    phrases = {gram for gram, count in seen.items() if max(count, len(places[gram])) > COMMON}
+    sizes = [len(grams - phrases) for grams in theirs]
+    hits = []
+    for problem, text in zip(train, ours, strict=True):
+        if text in first:
+            hits.append(Hit(problem.id, evaluation[first[text]].id, True, 1.0))
+            continue
+        grams = _grams(text, n) - phrases
+        common = Counter(e for gram in grams if gram in places for e in places[gram])
+        shares = {e: count / min(len(grams), sizes[e]) for e, count in common.items()}
+        if shares:
+            best = min(shares, key=lambda e: (-shares[e], e))
+            hits.append(Hit(problem.id, evaluation[best].id, False, shares[best]))
+    return Overlap(
+        n=n,
+        train=len(train),
+        evaluation=len(evaluation),
+        hits=tuple(hits),
+        covered=(len(seen) - len(phrases)) / len(places) if places else float("nan"),
+        short=sum(len(text) < n for text in ours),
+    )
+
+
+def words(text: str) -> tuple[str, ...]:
+    """A text's words, normalised: Unicode's NFKC, then case folded in words of two letters or more.
+
+    Example:
+        >>> words("Well-known:  X＝１２－5, so x? 小明")
+        ('well', 'known', 'X', '=', '12', '-', '5', 'so', 'x', '小', '明')
+    """
+    plain = unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")
+    return tuple(word.casefold() if len(word) > 1 else word for word in _WORD.findall(plain))
+
+
+def questions(problems: Sequence[Problem]) -> list[str]:
+    """The prompts of a set without the lines that open or close all of them: without the task's instruction.
+
+    Prompts that are all the same are kept whole: nothing tells their instruction from their question.
+    """
+    lines = [problem.prompt.split("\n") for problem in problems]
+    start = len(commonprefix(lines))
+    rest = [line[start:] for line in lines]
+    end = len(commonprefix([line[::-1] for line in rest]))
+    if any(len(line) == end for line in rest):
+        return [problem.prompt for problem in problems]
+    return ["\n".join(line[: len(line) - end]) for line in rest]
+
+
+def _grams(text: tuple[str, ...], n: int) -> set[tuple[str, ...]]:
+    return set(zip(*(text[i:] for i in range(n)), strict=False))
+
+
+def load_sets(names: Iterable[str], split: str, data_dir: str | Path | None = None) -> dict[str, list[Problem]]:
+    """The problems of several sets.
+
+    Args:
+        names: tasks, each with its split after a colon (`cmath:dev`) or without.
+        split: of the tasks that are named without.
+        data_dir: as for `tasks.get_task`.
+    Returns:
+        {name with split: problems}.
+    Raises:
+        ValueError: an unknown task or split.
+        FileNotFoundError, ConnectionError: as the tasks' `problems`.
+    """
+    sets = {}
+    for name in names:
+        task, _, own = name.partition(":")
+        own = own or split
+        if own not in SPLITS:
+            raise ValueError(f"{name!r} names the split {own!r}; use one of {', '.join(SPLITS)}")
+        sets[f"{task}:{own}"] = get_task(task, data_dir).problems(own)
+    return sets
+
+
+def table(found: Mapping[tuple[str, str], Overlap]) -> pd.DataFrame:
+    """One row a pair of sets.
+
+    Columns: train, evaluation; of the training problems how many there are, are exact duplicates, overlap at all, are
+    contaminated, and are short; covered.
+    """
+    rows = [
+        {
+            "train": train,
+            "evaluation": evaluation,
+            "problems": one.train,
+            "exact": sum(hit.exact for hit in one.hits),
+            "overlapping": len(one.hits),
+            "contaminated": len(one.contaminated),
+            "short": one.short,
+            "covered": one.covered,
+        }
+        for (train, evaluation), one in found.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def report(found: Mapping[tuple[str, str], Overlap]) -> str:
+    """The table, then a line for every training problem that overlaps."""
+    lines = [table(found).to_string(index=False, float_format="{:.4f}".format, na_rep="-")]
+    for (train, evaluation), one in found.items():
+        for hit in one.hits:
+            how = "exact" if hit.exact else f"{hit.share:.2f} of {one.n}-grams"
+            lines.append(f"{train} {hit.id}, {evaluation} {hit.evaluation_id}: {how}")
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""Benchmarks with Python as a tool (R++ Table 4): `gsm8k_python` is `gsm8k` whose policy may run programs.
+
+The questions, the splits and the rules of grading are the benchmark's own. The prompt says besides how to run a
+program. What stands in a program is no answer: programs are taken out before a completion is graded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from agpo_core.tasks import WITH_PYTHON, Graded, Problem, Task, get_task
+from agpo_core.tasks.tools import Python
+
+INSTRUCTION = (
+    "You can run Python on the way. Write a program between a line ```python and a line ```; what it prints is then "
+    "shown to you, and you go on. Each program starts afresh: it knows nothing of the ones before it, so import and "
+    "define all that it needs. State your answer, in the form asked for, outside the programs."
+)
+PROGRAM = re.compile(rf"{re.escape(Python.call_marks[0])}.*?({re.escape(Python.call_marks[1])}|\Z)", re.DOTALL)
+
+
+class WithPython:
+    """A task whose policy may run Python while it answers.
+
+    Args:
+        task: what is asked; its problems keep their ids and answers.
+    Raises:
+        sandbox.SandboxRefused: the machine offers no sandbox.
+    """
+
+    def __init__(self, task: Task):
+        self.task, self.tool = task, Python()
+        self.name, self.title = f"{task.name}_python", f"{task.title}, with Python"
+        self.stands_in_for = task.stands_in_for
+        self.evaluation_only = getattr(task, "evaluation_only", False)
+
+    def for_training(self) -> WithPython:
+        """The same with a training split, see `BenchmarkTask.for_training`."""
+        return WithPython(self.task.for_training())
+
+    def problems(self, split: str) -> list[Problem]:
+        """The benchmark's problems, each with the word on programs after its prompt."""
+        return [
+            replace(problem, task=self.name, prompt=f"{problem.prompt}\n\n{INSTRUCTION}")
+            for problem in self.task.problems(split)
+        ]
+
+    def grade(self, problem: Problem, completion: str) -> Graded:
+        """The benchmark's grade of what is written outside programs, one that was not finished included."""
+        return self.task.grade(problem, PROGRAM.sub("", completion))
+
+
+def _with_python(name: str, data_dir: str | Path | None = None) -> WithPython:
+    return WithPython(get_task(name, data_dir))
+
+
+def __getattr__(name: str):
+    """What `tasks.TASKS` names: a constructor, which takes `data_dir` alone."""
+    if name in WITH_PYTHON:
+        return partial(_with_python, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,511 @@
+"""Evaluate a model on benchmarks: what `python -m agpo_core.training.evaluate` runs.
+
+A folder receives
+
+    problems.jsonl   one line a problem: prompt, gold, and of each completion its text, answer, reward and tokens
+    table.csv        one row a task and metric (see `evaluation_table`)
+    run.json         settings, commit, versions, hardware, exit status
+
+Problems are dealt out to the ranks in batches. A rank appends each finished problem to a file of its own; when all are
+done rank 0 merges them. The same command goes on where a run was broken off. Batches hold the same problems whatever
+the number of ranks and however often a run was broken off, and every random number is keyed by seed, task, problem and
+sample: the lines are then the same, to the last character. Several ranks, one a GPU:
+
+    accelerate launch --num_processes 8 -m agpo_core.training.evaluate --model MODEL --tasks gsm8k
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import itertools
+import json
+import sys
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import torch
+from accelerate import PartialState
+
+from agpo_core import paths, provenance
+from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.tasks import SPLITS, Problem, Task, get_task
+from agpo_core.tasks.benchmarks.records import LETTERS
+from agpo_core.training import evaluation_table
+from agpo_core.training.policy import load_policy, prefill
+from agpo_core.training.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
+from agpo_core.training.rollout import ENGINES, make_engine
+
+RECORDED = ("task", "id", "answers", "rewards", "tokens", "truncated", "too_long")  # no text of a benchmark
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is evaluated, and how.
+
+    Args:
+        model: an embedded model, a folder, or a hub id.
+        tasks: names known to `tasks.get_task`.
+        split: "train", "dev" or "test".
+        problems: the first so many of the split (see `first`), >= 1; None: all.
+        k: completions a problem, >= 1.
+        temperature: tau >= 0; 0 decodes greedily, and then k is 1.
+        top_p: p in (0, 1], the nucleus of sampled completions.
+        max_new_tokens: of a completion, >= 1.
+        prompt, template, grading: see `protocols.protocol_of`.
+        seed: in [0, 2**31); keys the random streams.
+        batch: completions decoded at once, >= 1; changes a sample by rounding alone.
+        engine: "transformers" or "vllm".
+        dtype: of the weights, "float32" or "bfloat16".
+        data_dir: folder of the benchmarks' official files; None: from the hub.
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    model: str
+    tasks: tuple[str, ...]
+    split: str = "test"
+    problems: int | None = None
+    k: int = 1
+    temperature: float = 0.0
+    top_p: float = 0.95
+    max_new_tokens: int = 1024
+    prompt: str = "auto"
+    template: str = "auto"
+    grading: str = "modern"
+    seed: int = 42
+    batch: int = 32
+    engine: str = "transformers"
+    dtype: str = "float32"
+    data_dir: str | None = None
+
+    def __post_init__(self):
+        def require(ok: bool, name: str, rule: str) -> None:
+            if not ok:
+                raise ConfigError(f"{name} must be {rule}; got {getattr(self, name)!r}.")
+
+        require(0 < len(set(self.tasks)) == len(self.tasks), "tasks", "one name or several, each once")
+        require(self.problems is None or self.problems >= 1, "problems", "at least 1, or left out for all")
+        for name in ("k", "max_new_tokens", "batch"):
+            require(getattr(self, name) >= 1, name, "at least 1")
+        require(self.temperature >= 0, "temperature", "0 or more")
+        require(0 < self.top_p <= 1, "top_p", "in (0, 1]")
+        require(0 <= self.seed < 2**31, "seed", "in [0, 2**31)")
+        for name, choices in (("split", SPLITS), ("prompt", PROMPTS), ("template", TEMPLATES), ("grading", GRADINGS),
+                              ("engine", tuple(ENGINES)), ("dtype", ("float32", "bfloat16"))):  # fmt: skip
+            require(getattr(self, name) in choices, name, f"one of {', '.join(choices)}")
+        if self.k > 1 and self.temperature == 0:
+            raise ConfigError(f"k {self.k} at temperature 0: greedy completions are all the same; raise temperature.")
+
+    @property
+    def title(self) -> str:
+        """The model's name without the folders above it."""
+        return Path(self.model).name
+
+    def identity(self) -> dict:
+        """What the numbers depend on; of a folder elsewhere on this machine its last part."""
+        values = dataclasses.asdict(self) | {"model": self.title if Path(self.model).is_absolute() else self.model}
+        del values["data_dir"]
+        return json.loads(json.dumps(values))
+
+    def folder(self) -> Path:
+        """Where the results go if no folder is given; other settings and other commits get another one."""
+        text = json.dumps([self.identity(), provenance.git_commit()], sort_keys=True)
+        return paths.runs() / "evaluation" / f"{self.title}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+    def config(self, context: int) -> TrainConfig:
+        """What loads the model and samples from it, as a training run's settings; a context holds so many tokens."""
+        return TrainConfig(
+            model=self.model,
+            dtype=self.dtype,
+            seed=self.seed,
+            top_p=self.top_p,
+            max_completion_tokens=self.max_new_tokens,
+            max_sequence_tokens=context,
+            rollout_batch=self.batch,
+            group_size=self.k,
+            advantage="reinforce_pp",  # group advantages would refuse k = 1; nothing is trained
+            engine=self.engine,
+        )
+
+
+class Evaluator:
+    """A model that answers problems.
+
+    Args:
+        settings: how it is evaluated.
+        tasks: by name; a completion may call the tool of its problem's task.
+        device: where the model goes.
+    Raises:
+        ConfigError: the model is found nowhere, or its context has no room for `max_new_tokens`.
+    """
+
+    def __init__(self, settings: Settings, tasks: dict[str, Task], device):
+        self.settings = settings
+        self.model, tokenizer = load_policy(settings.config(context=settings.max_new_tokens + 1))
+        self.model.to(device).eval()
+        text_config = self.model.config.get_text_config()
+        self.context = getattr(text_config, "max_position_embeddings", None) or sys.maxsize
+        if settings.max_new_tokens >= self.context:
+            raise ConfigError(
+                f"max_new_tokens {settings.max_new_tokens}: the context of {settings.title} holds {self.context} "
+                "tokens, prompt and completion together; lower it."
+            )
+        self.template = tokenizer.chat_template
+        self.engine = make_engine(self.model, tokenizer, settings.config(self.context), tasks)
+
+    @property
+    def tokenizer(self):
+        """The engine's tokenizer; its chat template is that of the last protocol asked."""
+        return self.engine.tokenizer
+
+    def texts(self, protocol: Protocol, problems: list[Problem]) -> list[str]:
+        """The prompts as the model sees them."""
+        return self.engine.texts_of(self._asked(protocol, problems))
+
+    def _asked(self, protocol: Protocol, problems: list[Problem]) -> list[Problem]:
+        """The problems with the protocol's prompts, and the engine set to the protocol's template."""
+        self.tokenizer.chat_template = self.template if protocol.chat else None
+        return [dataclasses.replace(problem, prompt=protocol.ask(problem).prompt) for problem in problems]
+
+    def fitting(self, protocol: Protocol, texts: list[str]) -> list[bool]:
+        """Which prompts leave room for an answer."""
+        room = self.context - (1 if protocol.by_letter else self.settings.max_new_tokens)
+        ids = self.tokenizer(texts, add_special_tokens=not protocol.chat)["input_ids"]
+        return [len(prompt) <= room for prompt in ids]
+
+    def answer(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
+        """A line of each problem.
+
+        Args:
+            protocol: how they are asked and graded.
+            problems: of the protocol's task.
+            slots: their places among the task's problems; they key the random streams.
+        """
+        texts = self.texts(protocol, problems)
+        fits = self.fitting(protocol, texts)
+        fitting = [i for i, fit in enumerate(fits) if fit]
+        found = iter(())
+        if fitting:
+            answered = self.letters if protocol.by_letter else self.completions
+            found = iter(answered(protocol, [problems[i] for i in fitting], [slots[i] for i in fitting]))
+        k = 1 if protocol.by_letter else self.settings.k
+        missing = {"completions": [], "answers": [None] * k, "rewards": [0.0] * k, "tokens": [0] * k,
+                   "truncated": [False] * k}  # fmt: skip
+        return [
+            {"task": problem.task, "id": problem.id, "prompt": text, "gold": problem.answer, "too_long": not fit}
+            | (next(found) if fit else missing)
+            for problem, text, fit in zip(problems, texts, fits, strict=True)
+        ]
+
+    def completions(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
+        """Sampled and graded; a completion that the protocol's own end cut is not truncated, whatever followed."""
+        tau_P = torch.full((len(problems),), self.settings.temperature, device=self.engine.device)
+        prompts = self.engine.encode(self._asked(protocol, problems), slots)
+        stream = zlib.crc32(protocol.task.name.encode())  # each task's own, whatever the others are
+        k = self.settings.k
+        rollouts = self.engine.sample(prompts, self.engine.open(prompts), k, tau_P, "evaluation", stream)
+        texts = rollouts.grouped(rollouts.texts)
+        tokens = rollouts.grouped(rollouts.mask_B_T.sum(dim=1).tolist())
+        limited = rollouts.grouped(rollouts.truncated_B.tolist())
+        lines = []
+        for i, problem in enumerate(problems):
+            stop = protocol.ask(problem).stop
+            ended = [cut(text, stop) for text in texts[i]]
+            graded = [protocol.grade(problem, text) for text in ended]
+            lines.append(
+                {
+                    "completions": ended,
+                    "answers": [None if g.answer is None else str(g.answer) for g in graded],
+                    "rewards": [g.reward for g in graded],
+                    "tokens": tokens[i],
+                    "truncated": [
+                        full and text == whole for full, text, whole in zip(limited[i], ended, texts[i], strict=True)
+                    ],
+                }
+            )
+        return lines
+
+    def letters(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
+        """The likeliest of the letters A to D after the prompt, from one forward a problem (hendrycks/test)."""
+        lines = []
+        logps = letter_logps(self.model, self.tokenizer, self.texts(protocol, problems), protocol.chat)
+        for problem, of_letter in zip(problems, logps, strict=True):
+            letter = max(of_letter, key=of_letter.get)
+            lines.append(
+                {
+                    "completions": [letter],
+                    "answers": [letter],
+                    "rewards": [float(letter == problem.answer)],
+                    "tokens": [0],
+                    "truncated": [False],
+                    "logprobs": of_letter,
+                }
+            )
+        return lines
+
+
+@torch.no_grad()
+def letter_logps(model, tokenizer, texts: list[str], chat: bool) -> list[dict[str, float]]:
+    """Log-probability of each letter A to D after each text, in nats.
+
+    A letter is the token in which the text followed by it differs from the text followed by the others: " A" after
+    "Answer:", "A" where a chat model's answer begins.
+
+    Args:
+        model: a causal language model in evaluation mode.
+        tokenizer: its tokenizer, which pads on the left.
+        texts: the prompts as the model sees them.
+        chat: whether they are in the chat template, and so have their special tokens.
+    """
+    begun, candidates = [], []
+    for text in texts:
+        ids = [tokenizer(text + " " * (not chat) + letter, add_special_tokens=not chat)["input_ids"]
+               for letter in LETTERS]  # fmt: skip
+        same = next(i for i, tokens in enumerate(zip(*ids, strict=False)) if len(set(tokens)) > 1)
+        begun.append({"input_ids": ids[0][:same]})
+        candidates.append([letter[same] for letter in ids])
+    batch = tokenizer.pad(begun, return_tensors="pt").to(model.device)
+    logps = prefill(model, batch["input_ids"], batch["attention_mask"]).logits[:, -1].float().log_softmax(dim=-1)
+    chosen = logps.gather(1, torch.tensor(candidates, device=logps.device)).tolist()
+    return [dict(zip(LETTERS, values, strict=True)) for values in chosen]
+
+
+def first(problems: list[Problem], count: int | None) -> list[Problem]:
+    """The first problems of a split; where it is sorted by subject (MATH, MMLU) subjects take turns."""
+    subjects = [(key, list(group)) for key, group in itertools.groupby(problems, lambda p: getattr(p, "subject", ""))]
+    if count is not None and 1 < len(subjects) == len({key for key, _ in subjects}):
+        turns = itertools.zip_longest(*(group for _, group in subjects))
+        problems = [problem for turn in turns for problem in turn if problem is not None]
+    return problems[:count]
+
+
+def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
+    """Evaluate, or go on with an evaluation; returns its table on every rank.
+
+    Args:
+        settings: what is evaluated, and how.
+        out: the folder; made if it is not there.
+        command: the words of the command line, for run.json.
+    Raises:
+        ConfigError: the folder holds something else, the model is found nowhere, or no prompt of a task fits.
+        ValueError, FileNotFoundError, ConnectionError: a task or its records cannot be had.
+    """
+    identity = {"settings": settings.identity(), "commit": provenance.git_commit()}
+    if _finished(out, identity):
+        return pd.read_csv(out / "table.csv")
+    state = _ranks()
+    tasks = {name: get_task(name, settings.data_dir) for name in settings.tasks}
+    problems = {name: first(task.problems(settings.split), settings.problems) for name, task in tasks.items()}
+    before = provenance.memory()
+    evaluator = Evaluator(settings, tasks, state.device)
+    protocols = _protocols(evaluator, tasks, problems)
+    described = {name: protocol.described(problems[name][0]) for name, protocol in protocols.items()}
+    identity["protocols"] = described
+    _refuse_other(out, identity)
+    done = _lines(out)
+    state.wait_for_everyone()  # all have read before one writes
+    out.mkdir(parents=True, exist_ok=True)
+    record = {
+        key: value
+        for key, value in provenance.collect(_portable(command), settings.config(evaluator.context)).items()
+        if key not in ("method", "hash", "numerics_version")  # a training run's
+    } | identity
+    error = None
+    try:
+        if state.is_main_process:
+            provenance.write_json(out / "run.json", record)
+        _answer_all(evaluator, protocols, problems, done, out / f"rank{state.process_index}.jsonl", state)
+        state.wait_for_everyone()
+        if state.is_main_process:
+            _merge(out, settings, problems, described)
+    except BaseException as raised:
+        error = f"{type(raised).__name__}: {raised}"
+        raise
+    finally:
+        if state.is_main_process:
+            record = provenance.conclude(record, int(error is not None), error, before)
+            provenance.write_json(out / "run.json", record)
+    if state.is_main_process:
+        for shard in out.glob("rank*.jsonl"):
+            shard.unlink()
+    state.wait_for_everyone()
+    return pd.read_csv(out / "table.csv")
+
+
+def _protocols(
+    evaluator: Evaluator, tasks: dict[str, Task], problems: dict[str, list[Problem]]
+) -> dict[str, Protocol]:  # fmt: skip
+    """Each task's protocol; raises where a task has no problem, or none that fits into the model's context."""
+    c, found = evaluator.settings, {}
+    for name, task in tasks.items():
+        if not problems[name]:
+            raise ConfigError(f"tasks: {name} has no {c.split} problem; leave it out, or take another split.")
+        has_template = bool(evaluator.template)
+        found[name] = protocol_of(task, problems[name][0], c.prompt, c.template, c.grading, has_template)
+        if not any(evaluator.fitting(found[name], evaluator.texts(found[name], problems[name]))):
+            raise ConfigError(
+                f"tasks: no prompt of {name} fits into the {evaluator.context} tokens of {c.title}'s context with "
+                f"{c.max_new_tokens} new ones; lower max_new_tokens, or ask zero-shot."
+            )
+    return found
+
+
+def _ranks() -> PartialState:
+    """This rank and the others; one process without a launcher."""
+    return PartialState(cpu=not torch.cuda.is_available())
+
+
+def _finished(out: Path, identity: dict) -> bool:
+    """Whether the folder holds the whole evaluation; raises where it holds another one."""
+    _refuse_other(out, identity)
+    return (out / "run.json").is_file() and provenance.read_json(out / "run.json")["status"] == "finished"
+
+
+def _refuse_other(out: Path, identity: dict) -> None:
+    if not (out / "run.json").is_file():
+        if out.exists() and any(out.iterdir()):
+            raise ConfigError(f"out: {str(out)!r} is not empty and holds no evaluation; give another folder.")
+        return
+    found = provenance.read_json(out / "run.json")
+    flat = [
+        {"commit": whole.get("commit"), **whole.get("settings", {}), "protocols": whole.get("protocols")}
+        for whole in (found, identity)
+    ]
+    changed = [
+        f"{name} {flat[0].get(name)!r}, not {value!r}"
+        for name, value in flat[1].items()
+        if flat[0].get(name) != value and not (name == "protocols" and value is None)
+    ]
+    if changed:
+        raise ConfigError(
+            f"out: {str(out)!r} was made with {'; '.join(changed)}. Give another folder, or delete this one."
+        )
+
+
+def _lines(out: Path) -> dict[tuple[str, str], dict]:
+    """Finished problems of all ranks."""
+    rows = [row for shard in sorted(out.glob("rank*.jsonl")) for row in provenance.read_jsonl(shard)]
+    return {(row["task"], row["id"]): row for row in rows}
+
+
+def _answer_all(
+    evaluator: Evaluator, protocols: dict[str, Protocol], problems: dict[str, list[Problem]], done: dict, shard: Path,
+    state: PartialState,
+) -> None:  # fmt: skip
+    """Append the lines of this rank's batches to its file. A batch that is done in part is made anew, whole."""
+    size = max(1, evaluator.settings.batch // evaluator.settings.k)
+    batches = [(name, start) for name, several in problems.items() for start in range(0, len(several), size)]
+    for name, start in batches[state.process_index :: state.num_processes]:
+        part = problems[name][start : start + size]
+        if all((name, problem.id) in done for problem in part):
+            continue
+        begun = time.perf_counter()
+        lines = evaluator.answer(protocols[name], part, list(range(start, start + len(part))))
+        seconds = time.perf_counter() - begun
+        for line in lines:
+            if (name, line["id"]) not in done:
+                provenance.append_jsonl(shard, line | {"seconds": seconds / len(part)})
+        if state.is_main_process:
+            tokens = sum(sum(line["tokens"]) for line in lines)
+            end = f"{start + len(part)} of {len(problems[name])} problems"
+            print(f"{name}: {end}, {tokens} tokens in {seconds:.1f} s", file=sys.stderr, flush=True)
+
+
+def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], described: dict[str, dict]) -> None:
+    """Write the table, and the lines of all ranks in the order of the problems; a time is in the table alone."""
+    done = _lines(out)
+    lines = {name: [done[name, problem.id] for problem in several] for name, several in problems.items()}
+    tau = settings.temperature
+    sampled = {"model": settings.title, "k": settings.k, "tau": tau, "p": settings.top_p if tau else 1.0}
+    by_letter = {"k": 1, "tau": 0.0, "p": 1.0}
+    described = {
+        name: words | sampled | (by_letter if words["grading"] == "likeliest letter" else {})
+        for name, words in described.items()
+    }
+    evaluation_table.table(lines, described).to_csv(out / "table.csv", index=False, float_format="%.6g")
+    provenance.write_jsonl(
+        out / "problems.jsonl",
+        [{key: line[key] for key in line if key != "seconds"} for several in lines.values() for line in several],
+    )
+
+
+def _portable(command: list[str]) -> list[str]:
+    """Of a path outside the repository its last part: run.json names no folder of the machine."""
+    inside = (str(paths.outputs()), str(paths.root()), sys.executable)
+    return [Path(word).name if Path(word).is_absolute() and not word.startswith(inside) else word for word in command]
+
+
+def promote(out: Path, to: Path) -> None:
+    """Copy a finished evaluation to a record that is committed: without prompts, golds and completions.
+
+    Raises:
+        ValueError: it is not finished, or was made from uncommitted changes.
+    """
+    record = provenance.read_json(out / "run.json")
+    if record["status"] != "finished":
+        raise ValueError(f"out: {str(out)!r} is not finished; run the same command again.")
+    refuse_dirty(record["commit"])
+    to.mkdir(parents=True, exist_ok=True)
+    rows = [{key: row[key] for key in RECORDED} for row in provenance.read_jsonl(out / "problems.jsonl")]
+    provenance.write_jsonl(to / "problems.jsonl", rows)
+    (to / "table.csv").write_bytes((out / "table.csv").read_bytes())
+    provenance.write_json(to / "run.json", record)
+
+
+def refuse_dirty(commit: str) -> None:
+    """A record is made from a commit alone."""
+    if commit == "unknown" or commit.endswith("-dirty"):
+        raise ValueError(f"record: made from {commit}, and not from a commit; commit first, then run again.")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The command line; its options are those of `Settings`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m agpo_core.training.evaluate",
+        description="Evaluate a model on benchmarks: a line a problem, and a table. Started again, it goes on.",
+    )
+    add, defaults = parser.add_argument, {f.name: f.default for f in dataclasses.fields(Settings)}
+    add("--model", required=True, help="an embedded model, a folder, or a hub id")
+    add("--tasks", required=True, help="names with commas between them; `python -m agpo_core.tasks list` has them")
+    add("--split", choices=SPLITS, default="test")
+    add("--problems", type=int, help="the first so many of each task; default all")
+    add("--k", type=int, default=1, help="completions a problem: 1 is greedy accuracy; more: avg@k, pass@k, maj@k")
+    add("--temperature", type=float, help="default 0 (greedy) for k 1, else 1")
+    add("--top-p", type=float, default=defaults["top_p"], help="nucleus of sampled completions; default %(default)s")
+    add("--max-new-tokens", type=int, default=defaults["max_new_tokens"], help="default %(default)s")
+    add("--prompt", choices=PROMPTS, default="auto", help="zero: zero-shot, boxed; few: the published few-shot prompt, "
+        "where there is one; auto: the same where its demonstrations are at hand; or a protocol by name")  # fmt: skip
+    add("--template", choices=TEMPLATES, default="auto", help="auto: the model's chat template, if any, zero-shot")
+    add("--grading", choices=GRADINGS, default="modern", help="official: the published scoring of the prompt")
+    add("--data-dir", help="the official files, each benchmark's in its own folder; default the hub")
+    add("--engine", choices=tuple(ENGINES), default="transformers")
+    add("--dtype", choices=("float32", "bfloat16"), default="float32")
+    add("--batch", type=int, default=defaults["batch"], help="completions decoded at once; default %(default)s")
+    add("--seed", type=int, default=defaults["seed"])
+    add("--out", type=Path, help="folder of the results; default one in outputs/runs/evaluation/")
+    add("--record", help="a folder in outputs/reference/ that also receives them, without the benchmarks' texts")
+    words = sys.argv[1:] if argv is None else argv
+    options = vars(parser.parse_args(words))
+    out, record = options.pop("out"), options.pop("record")
+    if options["temperature"] is None:
+        options["temperature"] = 0.0 if options["k"] == 1 else 1.0
+    options["tasks"] = tuple(name.strip() for name in options["tasks"].split(",") if name.strip())
+    try:
+        settings = Settings(**options)
+        if record:
+            refuse_dirty(provenance.git_commit())
+        out = out or settings.folder()
+        found = run(settings, out, [sys.executable, "-m", "agpo_core.training.evaluate", *words])
+        state = _ranks()
+        if state.is_main_process:
+            print(f"{out}\n\n{evaluation_table.text(found)}")
+            if record:
+                promote(out, paths.reference() / record)
+        state.destroy_process_group()
+    except (ConnectionError, FileNotFoundError, ValueError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")

@@ -1,0 +1,95 @@
+"""From an evaluation's lines, one a problem, to its table, one row a task and metric.
+
+    accuracy   share of right answers, one completion a problem: greedy, or by the likeliest letter
+    avg@k      mean reward of k sampled completions
+    pass@j     chance that one of j is right, for j = 2, 4, 8, … and k; unbiased, from all k
+    maj@k      chance that the plurality vote of the k is right; ties count by expectation
+
+Right is a reward of 1. The vote key is the grader's canonical answer; a task whose answers are programs has no vote.
+Intervals are percentiles of the bootstrap over problems: they cover the choice of problems, and no other chance. A
+problem whose prompt does not fit into the model's context counts as wrong, and is counted under `too_long`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pandas as pd
+import torch
+
+from agpo_core import metrics
+
+COLUMNS = [
+    "model", "task", "n",
+    "metric", "value", "low", "high",  # [0, 1]; ends of the 95 % interval
+    "k", "tau", "p",  # completions a problem, temperature, nucleus
+    "prompt", "template", "grading",
+    "truncated",  # share of completions that the limit of tokens cut before they ended
+    "too_long",  # problems whose prompt left no room for an answer
+    "tokens",  # sampled, with EOS
+    "seconds",  # of all ranks together
+]  # fmt: skip
+
+
+def table(lines: dict[str, list[dict]], described: dict[str, dict]) -> pd.DataFrame:
+    """One row a task and metric.
+
+    Args:
+        lines: of each task, one a problem: rewards, answers, tokens, truncated, too_long, seconds.
+        described: of each task what else its rows hold: model, k, tau, p, prompt, template, grading.
+    """
+    rows = []
+    for task, several in lines.items():
+        shared = {
+            "task": task,
+            "n": len(several),
+            "truncated": _mean([cut for line in several for cut in line["truncated"]]),
+            "too_long": sum(line["too_long"] for line in several),
+            "tokens": sum(sum(line["tokens"]) for line in several),
+            "seconds": round(sum(line["seconds"] for line in several), 1),
+            **described[task],
+        }
+        for metric, values in values_of(several, greedy=shared["tau"] == 0).items():
+            low, high = metrics.bootstrap_interval(values) if len(values) > 1 else (None, None)
+            rows.append({**shared, "metric": metric, "value": _mean(values), "low": low, "high": high})
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"low": float, "high": float})
+
+
+def values_of(lines: list[dict], greedy: bool) -> dict[str, list[float]]:
+    """Each metric's value of each problem."""
+    rewards_P_N = torch.tensor([line["rewards"] for line in lines], dtype=torch.float64)
+    k = rewards_P_N.shape[1]
+    if greedy:
+        return {"accuracy": rewards_P_N[:, 0].tolist()}
+    found = {f"avg@{k}": metrics.average_at_k(rewards_P_N)}
+    if k > 1:
+        right_P = (rewards_P_N == 1).sum(dim=1)
+        found |= {f"pass@{j}": metrics.pass_at_k(k, right_P, j) for j in _tries(k)}
+        if all(line["gold"] for line in lines):
+            found[f"maj@{k}"] = metrics.majority_at_k([line["answers"] for line in lines], [*map(_gold, lines)])
+    return {metric: values.tolist() for metric, values in found.items()}
+
+
+def _tries(k: int) -> list[int]:
+    """2, 4, 8, … below k, and k."""
+    return [2**i for i in range(1, k.bit_length()) if 2**i < k] + [k]
+
+
+def _gold(line: dict) -> str:
+    """The vote key of the right answer: that of most right completions; where none is right, a key that has no vote."""
+    right = Counter(a for a, reward in zip(line["answers"], line["rewards"], strict=True) if reward == 1 and a)
+    return right.most_common(1)[0][0] if right else "no completion is right"
+
+
+def _mean(values: list) -> float:
+    return sum(values) / len(values)
+
+
+def text(found: pd.DataFrame) -> str:
+    """The table for a terminal: percent, and the interval in one column."""
+    shown = found.copy()
+    shown["value, %"] = [f"{100 * value:.1f}" for value in found["value"]]
+    shown["95 %"] = [f"[{100 * a:.1f}, {100 * b:.1f}]" for a, b in zip(found["low"], found["high"], strict=True)]
+    shown["truncated"] = [f"{share:.2f}" for share in found["truncated"]]
+    columns = ["task", "n", "metric", "value, %", "95 %", *COLUMNS[COLUMNS.index("k") :]]
+    return shown[columns].to_string(index=False)

@@ -1,0 +1,235 @@
+"""Memorisation probe: does a model complete truncated prompts word for word? (AGPO §4.1)
+
+    python -m agpo_core.training.memorisation --model MODEL --tasks gsm8k,math --data-dir FOLDER --out FOLDER
+
+AGPO runs "a low-temperature memorization probe on dev prompts" and says no more of it. Ours: the question, without the
+task's instruction, is cut after half of its tokens; the model writes on at temperature 0.1, from the full vocabulary; a
+prompt is memorised when the whole rest follows, character by character. The model gets plain text, no chat template:
+that is how it would have met the question. The length of the common prefix says how near the others came.
+
+A question whose rest is short, or follows from its beginning, can be completed without having been seen; and a model
+that has seen a question need not recite it. Where none of n prompts is memorised, the bootstrap's interval is the point
+0, although a share of 3 / n would still give none in one probe of twenty.
+
+OUT gets memorisation.jsonl (a line a problem, with no text of it), table.csv and run.json.
+"""
+
+import argparse
+import copy
+import math
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from os.path import commonprefix
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from agpo_core import metrics, provenance
+from agpo_core.config import FIELDS, ConfigError, TrainConfig
+from agpo_core.tasks import SPLITS, Problem, get_task
+from agpo_core.tasks.decontamination import questions
+from agpo_core.training.policy import load_policy
+from agpo_core.training.rollout import make_engine
+
+LINES = "memorisation.jsonl"
+
+
+def truncate(tokenizer, text: str, shown: float) -> tuple[str, str]:
+    """Cut a text after a share of its tokens: what is shown, and the rest, at least a token each.
+
+    A character of several tokens is not torn: it is shown.
+
+    Args:
+        tokenizer: a fast one, which knows where its tokens stand.
+        text: two tokens or more.
+        shown: share of the tokens, in (0, 1); their number is rounded down.
+    Raises:
+        ValueError: nothing would be left of the text.
+    """
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    last = max(1, int(shown * len(offsets))) - 1
+    end = offsets[last][1] if offsets else 0
+    if not 0 < end < len(text):
+        raise ValueError(f"the text {text!r} has too few tokens to be cut after {shown:g} of them; leave it out.")
+    return text[:end], text[end:]
+
+
+def common_characters(completion: str, rest: str) -> tuple[int, int]:
+    """How many characters of the rest a completion gives before it departs from it, and how many there are.
+
+    White space at the start does not count: tokenizers differ in whether it belongs to the word after it.
+    """
+    completion, rest = completion.lstrip(), rest.lstrip()
+    return len(commonprefix([completion, rest])), len(rest)
+
+
+def probe(
+    model, tokenizer, texts: Sequence[str], shown: float = 0.5, temperature: float = 0.1, seed: int = 42,
+    engine: str = "transformers",
+) -> list[dict]:  # fmt: skip
+    """Let a model complete truncated texts.
+
+    Args:
+        model, tokenizer: a causal language model, and its tokenizer; a chat template is not used.
+        texts: what it may have memorised.
+        shown: share of a text's tokens that it is shown, in (0, 1).
+        temperature: >= 0; 0 decodes greedily.
+        seed: of the samples, in [0, 2**31).
+        engine: what samples, see `TrainConfig.engine`.
+    Returns:
+        a dict for each text: tokens (of the rest), characters (of the rest), prefix (characters of the rest that were
+        reproduced before the first other one), memorised (all of them were).
+    Raises:
+        ConfigError: shown, temperature or seed is out of range, or a text is longer than the model's context.
+        ValueError: a text cannot be cut.
+    """
+    if not 0 < shown < 1:
+        raise ConfigError(f"shown={shown} must lie between 0 and 1: .5 shows half of a prompt's tokens.")
+    if not 0 <= temperature < math.inf:
+        raise ConfigError(f"temperature={temperature} must be 0 or more; 0 decodes greedily.")
+    plain = copy.deepcopy(tokenizer)
+    plain.chat_template = None
+    pairs = [truncate(plain, text, shown) for text in texts]
+    rests = [len(plain(rest, add_special_tokens=False)["input_ids"]) for _, rest in pairs]
+    longest, room = max(len(plain(start)["input_ids"]) for start, _ in pairs), max(rests)
+    context = getattr(model.config, "max_position_embeddings", None)
+    if context is not None and longest + room > context:
+        raise ConfigError(
+            f"a text needs {longest + room} tokens and the model's context has {context}: leave out long texts."
+        )
+    config = TrainConfig(
+        seed=seed, top_p=1.0, max_completion_tokens=room, max_sequence_tokens=longest + room, engine=engine
+    )
+    sampler = make_engine(model, plain, config)
+    problems = [Problem("memorisation", str(i), start, rest) for i, (start, rest) in enumerate(pairs)]
+    completions, at_once = [], config.rollout_batch // config.group_size
+    for first in range(0, len(problems), at_once):
+        part = problems[first : first + at_once]
+        prompts = sampler.encode(part, list(range(first, first + len(part))))
+        tau_P = torch.full((len(part),), temperature, device=prompts.slots_P.device)
+        completions += sampler.sample(prompts, sampler.open(prompts), 1, tau_P, "evaluation", 0).texts
+    lines = []
+    for completion, (_, rest), tokens in zip(completions, pairs, rests, strict=True):
+        prefix, characters = common_characters(completion, rest)
+        lines.append({"tokens": tokens, "characters": characters, "prefix": prefix, "memorised": prefix == characters})
+    return lines
+
+
+def table(lines: Sequence[dict]) -> pd.DataFrame:
+    """One row a task: the share of memorised prompts with a 95 % bootstrap interval over problems, and the prefixes.
+
+    Columns: task; n; memorised, low, high (the interval needs two problems); prefix_mean, prefix_median, prefix_max:
+    the share of the rest that was reproduced before the first other character.
+    """
+    rows = []
+    for task in dict.fromkeys(line["task"] for line in lines):
+        mine = [line for line in lines if line["task"] == task]
+        memorised = [float(line["memorised"]) for line in mine]
+        shares = [line["prefix"] / line["characters"] for line in mine]
+        low, high = metrics.bootstrap_interval(memorised) if len(mine) > 1 else (math.nan, math.nan)
+        rows.append(
+            {
+                "task": task,
+                "n": len(mine),
+                "memorised": statistics.mean(memorised),
+                "low": low,
+                "high": high,
+                "prefix_mean": statistics.mean(shares),
+                "prefix_median": statistics.median(shares),
+                "prefix_max": max(shares),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def first_questions(name: str, split: str, count: int, data_dir: str | None = None) -> list[Problem]:
+    """A task's first problems, with the question alone as their prompt.
+
+    Raises:
+        ConfigError: the split has fewer.
+    """
+    problems = get_task(name, data_dir).problems(split)
+    if len(problems) < count:
+        raise ConfigError(f"problems: {name} has {len(problems)} {split} problems, {count} were asked for; lower it.")
+    texts = questions(problems)
+    return [replace(p, prompt=text.strip()) for p, text in zip(problems[:count], texts[:count], strict=True)]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m agpo_core.training.memorisation",
+        description="Let a model complete truncated prompts, and count those it knows by heart.",
+    )
+    parser.add_argument("--model", required=True, help="an embedded model, a folder, or a hub id")
+    parser.add_argument("--tasks", required=True, help="with commas between them")
+    parser.add_argument("--split", choices=SPLITS, default="dev")
+    parser.add_argument("--problems", type=int, default=50, help="a task, the first of the split")
+    parser.add_argument("--shown", type=float, default=0.5, help="share of a question's tokens, in (0, 1)")
+    parser.add_argument("--temperature", type=float, default=0.1, help="0: greedy")
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--engine", choices=FIELDS["engine"].metadata["choices"], default="transformers")
+    parser.add_argument("--data-dir", metavar="FOLDER", help="the official files; default: the hub")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    arguments = parser.parse_args(argv)
+    try:
+        found = run(arguments, [sys.executable, "-m", "agpo_core.training.memorisation", *(argv or sys.argv[1:])])
+    except (ConnectionError, FileNotFoundError, ValueError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    print(found.to_string(index=False, float_format="{:.3f}".format))
+    return 0
+
+
+def run(arguments: argparse.Namespace, command: list[str]) -> pd.DataFrame:
+    """Probe, write what was found into the folder `out`, and return its table.
+
+    Raises:
+        ConfigError: the folder holds the lines of another probe, or a setting is out of range.
+    """
+    started, begun = datetime.now(UTC), time.perf_counter()
+    out = arguments.out
+    if (out / LINES).exists():
+        raise ConfigError(f"out: {out} holds a probe; give another folder, or delete that one.")
+    if arguments.problems < 1:
+        raise ConfigError(f"problems={arguments.problems} must be 1 or more.")
+    asked = {
+        name: first_questions(name, arguments.split, arguments.problems, arguments.data_dir)
+        for name in arguments.tasks.split(",")
+    }
+    model, tokenizer = load_policy(TrainConfig(model=arguments.model))
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    settings = {name: getattr(arguments, name) for name in ("shown", "temperature", "seed", "engine")}
+    lines = []
+    for name, problems in asked.items():
+        found = probe(model, tokenizer, [problem.prompt for problem in problems], **settings)
+        lines += [{"task": name, "id": p.id, **line} for p, line in zip(problems, found, strict=True)]
+    out.mkdir(parents=True, exist_ok=True)
+    for line in lines:
+        provenance.append_jsonl(out / LINES, line)
+    rows = table(lines)
+    rows.to_csv(out / "table.csv", index=False)
+    provenance.write_json(
+        out / "run.json",
+        {
+            "command": provenance.portable(command),
+            "commit": provenance.git_commit(),
+            "python": platform.python_version(),
+            "versions": provenance.versions(),
+            "hardware": provenance.hardware(),
+            "started": started.isoformat(timespec="milliseconds"),
+            "seconds": round(time.perf_counter() - begun, 1),
+            "model": arguments.model,
+            "split": arguments.split,
+            **settings,
+        },
+    )
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

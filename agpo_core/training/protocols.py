@@ -1,0 +1,167 @@
+"""How a task is asked and judged: its prompt, where a completion of it ends, and the grade.
+
+Prompts. "zero" is the question with the instruction to box the answer, as DeepSeekMath's zero-shot evaluation has it;
+GSM8K too is asked so, which in training ends with "####". A task that is no benchmark has its own prompt. The others
+are the published few-shot prompts of `tasks.benchmarks.few_shot`.
+
+Ends. A completion of a few-shot prompt is cut where the next demonstration would begin. The engines do not stop there:
+what they wrote after it is counted as tokens, and not graded.
+
+Grades. "modern" is the grader that training uses, by the benchmark's profile; "official" is the published scoring that
+belongs to the prompt (`grading.official`), with its errors. In both the vote key is the grader's canonical answer.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+from agpo_core.config import ConfigError
+from agpo_core.tasks import Graded, Problem, Task, grading
+from agpo_core.tasks.benchmarks.few_shot import PROTOCOLS, USUAL, FewShot, few_shot_prompt, question_of
+from agpo_core.tasks.benchmarks.table import BOXED, LISTED
+from agpo_core.tasks.grading.official import OFFICIAL
+
+PROMPTS = ("auto", "few", "zero", *PROTOCOLS)
+TEMPLATES = ("auto", "chat", "base")
+GRADINGS = ("modern", "official")
+
+# task, prompt -> the published scoring of its completions; see `grading.official`
+OFFICIAL_OF = {
+    ("gsm8k", "deepseekmath"): "gsm8k_deepseek",
+    ("math", "zero"): "math_hendrycks",
+    ("math500", "zero"): "math_hendrycks",
+    ("math", "deepseekmath"): "math_minerva",
+    ("math500", "deepseekmath"): "math_minerva",
+    ("ocw", "deepseekmath"): "ocw_minerva",
+    ("sat_llemma", "deepseekmath"): "sat_minerva",
+    ("sat_math", "deepseekmath"): "sat_minerva",
+    ("sat_math", "agieval"): "sat_math_agieval_few_shot",
+    ("mmlu_stem", "deepseekmath"): "mmlu_stem_deepseek",
+    ("cmath", "deepseekmath"): "cmath_deepseek",
+    ("gaokao_cloze", "deepseekmath"): "gaokao_cloze_deepseek",
+    ("gaokao_cloze", "agieval"): "gaokao_cloze_agieval",
+    ("gaokao_qa", "deepseekmath"): "gaokao_qa_deepseek",
+    ("gaokao_qa", "agieval"): "gaokao_qa_agieval_few_shot",
+    ("knights_and_knaves", "zero"): "knights_and_knaves_logic_rl",
+}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One way to ask a task and to judge what a model wrote.
+
+    Args:
+        task: what is evaluated.
+        prompt: "zero", or a name in `few_shot.PROTOCOLS`.
+        chat: whether the prompt is one user message of the model's chat template; else the model continues it as text.
+        official: name of the published scoring; None: the grader that training uses.
+    """
+
+    task: Task
+    prompt: str
+    chat: bool
+    official: str | None = None
+
+    def ask(self, problem: Problem) -> FewShot:
+        """The prompt of a problem; zero-shot, with no demonstration and no text to stop at."""
+        if self.prompt != "zero":
+            return few_shot_prompt(self.task, problem, self.prompt)
+        if self.task.name == "gsm8k":
+            return FewShot(f"{question_of(self.task, problem)}\n{BOXED['en']}", stop="", shots=0)
+        return FewShot(problem.prompt, stop="", shots=0)
+
+    def grade(self, problem: Problem, text: str) -> Graded:
+        """Judge a completion, cut where it ends."""
+        profile = _profile(self.task)
+        if self.official:
+            answer = OFFICIAL[self.official].extract(text)
+            if answer is None:
+                return Graded(0.0, None)
+            right = OFFICIAL[self.official].accepts(problem.answer, answer)
+            return Graded(float(right), grading.canonical(answer, profile))
+        if profile:
+            return grading.grade(text, problem.answer, profile)
+        return self.task.grade(problem, text)
+
+    @property
+    def by_letter(self) -> bool:
+        """Whether the likeliest letter is the answer, and nothing is sampled."""
+        return self.prompt == "mmlu"
+
+    def described(self, problem: Problem) -> dict[str, str]:
+        """Prompt, template and grading in words, for tables."""
+        shots = self.ask(problem).shots
+        return {
+            "prompt": f"{self.prompt} ({shots}-shot)" if shots else "zero",
+            "template": "chat" if self.chat else "base",
+            "grading": "likeliest letter" if self.by_letter else self.official or "modern",
+        }
+
+
+def protocol_of(
+    task: Task, problem: Problem, prompt: str, template: str, grader: str, has_template: bool
+) -> Protocol:  # fmt: skip
+    """The protocol that a task is evaluated by.
+
+    Args:
+        task: what is evaluated.
+        problem: one of its problems, to see whether there are demonstrations.
+        prompt: of `PROMPTS`. "few": the task's usual few-shot protocol, zero-shot where it has none; "auto": the same,
+            and zero-shot, with a warning, where its demonstrations are not at hand.
+        template: of `TEMPLATES`. "auto": the chat template for zero-shot prompts where the model has one, else text.
+        grader: of `GRADINGS`.
+        has_template: whether the model has a chat template.
+    Raises:
+        ValueError: the task has no right answers, or nothing official fits it and the prompt.
+        FileNotFoundError: the demonstrations are not in the task's data_dir; says which file to put there.
+        ConfigError: a chat template is asked for, and the model has none.
+    """
+    benchmark = LISTED.get(task.name)
+    if benchmark and benchmark.kind == "prompt":
+        raise ValueError(f"tasks: {task.name} has no right answers, a judge is needed: leave it out")
+    if template == "chat" and not has_template:
+        raise ConfigError("template chat: the model's tokenizer has no chat template; use base.")
+    prompt = _prompt(task, problem, prompt)
+    chat = has_template and (template == "chat" or (template == "auto" and prompt == "zero"))
+    official = None
+    if grader == "official" and prompt != "mmlu":
+        official = OFFICIAL_OF.get((task.name, prompt))
+        if official is None:
+            fitting = [other for name, other in OFFICIAL_OF if name == task.name]
+            raise ValueError(
+                f"grading: nothing official scores {task.name} under the prompt {prompt}"
+                + (f", only under {' and '.join(fitting)}" if fitting else "")
+                + "; use modern"
+            )
+    return Protocol(task, prompt, chat, official)
+
+
+def _prompt(task: Task, problem: Problem, wanted: str) -> str:
+    usual = USUAL.get(task.name)
+    if wanted == "zero" or (wanted in ("auto", "few") and usual is None):
+        return "zero"
+    name = usual if wanted in ("auto", "few") else wanted
+    try:
+        few_shot_prompt(task, problem, name)
+    except FileNotFoundError as error:
+        if wanted != "auto":
+            raise
+        warnings.warn(f"{task.name} is asked zero-shot and not by {name}: {error}.", stacklevel=3)
+        return "zero"
+    return name
+
+
+def _profile(task: Task) -> str | None:
+    """The grading profile of a benchmark; None for a task that only itself can grade."""
+    benchmark = LISTED.get(task.name)
+    return benchmark.profile if benchmark else None
+
+
+def cut(text: str, stop: str) -> str:
+    """A completion up to where the next demonstration would begin.
+
+    >>> cut(" 3 + 4 = 7. The answer is 7.\\n\\nQ: If", "\\nQ:")
+    ' 3 + 4 = 7. The answer is 7.\\n'
+    """
+    return text.partition(stop)[0] if stop else text

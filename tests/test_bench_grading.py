@@ -1,0 +1,78 @@
+"""The benchmark of the grader: processes of its own, CPU time with the worker's, the table, the record."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from agpo_core import paths, provenance
+from agpo_core.tasks.grading.cases import load_cases
+
+spec = importlib.util.spec_from_file_location("bench_grading", paths.root() / "bench" / "grading.py")
+grading = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(grading)
+
+
+@pytest.fixture
+def few(monkeypatch, tmp_path):
+    """Three cases, and a quick stand-in for math-verify."""
+    lines = (paths.root() / grading.CASES).read_text("utf-8").splitlines()[:3]
+    (tmp_path / "cases.jsonl").write_text("\n".join(lines), "utf-8")
+    monkeypatch.setattr(grading, "CASES", tmp_path / "cases.jsonl")
+    monkeypatch.setattr(grading, "math_verify_alone", lambda gold, candidate, benchmark: gold == candidate)
+    return load_cases(tmp_path / "cases.jsonl")
+
+
+def test_every_way_is_measured_cold_and_warm_in_each_round(few):
+    measured = grading.measure(few, rounds=2)
+    assert list(measured) == ["agpo_core", "math-verify alone"]
+    for way in measured.values():
+        assert list(way) == ["cold", "warm"]
+        assert all(len(several) == 2 and min(several) > 0 for several in way.values())
+
+
+def test_the_time_is_that_of_this_process_and_of_those_it_starts():
+    code = "while True: pass"
+    before = grading.cpu_seconds()
+    with subprocess.Popen([sys.executable, "-c", code]) as child:
+        while grading.cpu_seconds() - before < 0.3:  # grows while it runs
+            time.sleep(0.02)
+        child.kill()
+    assert grading.cpu_seconds() - before >= 0.3  # and keeps what it took
+
+
+def test_the_table_shows_medians_ratios_and_the_goal():
+    measured = {
+        "agpo_core": {"cold": [3.0, 2.5, 9.0], "warm": [0.5, 0.4, 0.6]},
+        "math-verify alone": {"cold": [6.0, 6.0, 7.0], "warm": [5.0, 5.2, 4.0]},
+    }
+    assert grading.table(measured)[2:] == [
+        "| cold: code and worker are started | 3.00 | ≤ 2, missed | 6.00 | 2.0 |",
+        "| warm: both are there | 0.50 | ≤ 2, met | 5.00 | 10.0 |",
+    ]
+
+
+def test_a_record_holds_the_table_and_where_it_comes_from(few, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(provenance, "git_commit", lambda: "a" * 40)
+    monkeypatch.setattr(paths, "reference", lambda: tmp_path)
+    grading.main(["--record", "--rounds", "1"])
+    record = json.loads((tmp_path / "bench" / "grading.json").read_text("utf-8"))
+    assert record["table"] == grading.table(record["measured"]) == capsys.readouterr().out.splitlines()
+    assert (record["commit"], record["rounds"], record["cases"]) == ("a" * 40, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "commit", "message"),
+    [
+        (["--record"], "a" * 40 + "-dirty", "commit the code first"),
+        (["--rounds", "0"], "a" * 40, "--rounds must be 1 or more"),
+    ],
+)
+def test_what_would_be_no_record_is_refused(monkeypatch, capsys, arguments, commit, message):
+    monkeypatch.setattr(provenance, "git_commit", lambda: commit)
+    with pytest.raises(SystemExit):
+        grading.main(arguments)
+    assert message in capsys.readouterr().err
