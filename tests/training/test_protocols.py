@@ -146,3 +146,13 @@ def test_a_task_that_is_no_benchmark_asks_and_grades_as_in_training(toy):
     protocol = chosen(toy, problem, "few", "base")
     assert protocol.ask(problem).prompt == problem.prompt
     assert (protocol.grade(problem, "b.").reward, protocol.grade(problem, "a").reward) == (1.0, 0.0)  # codes 98, 97
+
+
+def test_demonstrations_are_found_beside_a_linked_folder_too(task_of, tmp_path):
+    task_of("gsm8k")
+    linked = tmp_path / "linked"
+    (linked / "few_shot_prompts").mkdir(parents=True)
+    (linked / "gsm8k").symlink_to(tmp_path / "gsm8k")
+    (linked / "few_shot_prompts" / "cot_gsm_8_shot.py").write_text(*DEMONSTRATIONS.values())
+    task = get_task("gsm8k", linked)
+    assert chosen(task, task.problems("test")[0]).prompt == "deepseekmath"

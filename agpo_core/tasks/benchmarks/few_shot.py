@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import csv
 import io
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,9 +88,13 @@ def few_shot_prompt(task: Task, problem: Problem, protocol: str = "deepseekmath"
 
 
 def _find(task: Task, names: tuple[str, ...], remedy: str) -> Path:
-    """The first of some files, in the task's folder or in the one above, where several benchmarks' files are."""
+    """The first of some files, in the task's folder or in the one above, where several benchmarks' files are.
+
+    Of a link to a folder, that is the one above the link, or else the one above its target.
+    """
     folder = getattr(task, "data_dir", None)
-    for root in () if folder is None else (folder, folder.resolve().parent):
+    roots = () if folder is None else (folder, Path(os.path.abspath(folder)).parent, folder.resolve().parent)
+    for root in roots:
         for name in names:
             if (root / name).is_file():
                 return root / name
