@@ -2,9 +2,10 @@
 
     python -m agpo_core.training.reward_model --seeds 1 2 3
 
-makes, from each seed, a supervised start for the task `preferences`, `outputs/models/preferences-1`, and in its folder
-`reward` a reward model. How good that one is is printed, and written to `start.json`. A run takes the start as its
-`model`, with `reward` set to "model" and `reward_model` to "reward".
+makes, from each seed, a supervised start for the task `preferences`, `outputs/models/preferences-1`, and in its folders
+`reward` and `reward_weak` two reward models, one of all preference pairs and one of few. How good they are is printed,
+and written to `start.json`. A run takes the start as its `model`, with `reward` set to "model" and `reward_model` to
+"reward" or "reward_weak".
 
 A reward model is a sequence-classification model with one label, in Hugging Face format, on the policy's vocabulary.
 It reads the very tokens that the policy read and wrote, with the end-of-sequence token, and its score is any real
@@ -32,7 +33,7 @@ from agpo_core.training.rollout import Rollouts, score
 # The supervised start
 STEPS, BATCH, LEARNING_RATE = 600, 64, 4.0e-3
 # Preferences, and the model that is learned from them
-PAIRS = 4000
+PAIRS = {"reward": 4000, "reward_weak": 500}  # folder in the start's: pairs, the first of those that were drawn
 TEMPERATURE = 1.0  # of the choices, units of gold reward
 EPOCHS, REWARD_BATCH, REWARD_RATE = 3, 64, 1.0e-3
 HELD_OUT, HELD_OUT_SEED = 1000, 500_000  # prompts of further pairs, on which the reward model is judged
@@ -256,22 +257,28 @@ def measure(model: RewardModel, tokenizer, pairs: list[tuple[str, str, str]]) ->
 
 
 def make(seed: int, folder: Path) -> dict:
-    """Make a start and its reward model from a seed, save both; returns how good the reward model is.
+    """Make a start and its reward models from a seed, save them; returns how good the reward models are.
 
     Args:
         seed: of weights, demonstrations and preferences.
-        folder: receives the start, in `reward` the reward model, and in start.json what is returned.
+        folder: receives the start, in folders of its own the reward models, and in start.json what is returned.
     """
     from agpo_core.training.baselines import reward_model
 
     start, tokenizer = make_start(seed)
-    seen = preference_pairs(start, tokenizer, seed, PAIRS)
-    learned = reward_model_on(start, seed)
-    reward_model(learned, tokenizer, seen, batch_size=REWARD_BATCH, learning_rate=REWARD_RATE, epochs=EPOCHS, seed=seed)
-    unseen = preference_pairs(start, tokenizer, seed + HELD_OUT_SEED, HELD_OUT)
-    measured = {"seed": seed, "seen_pairs": len(seen), **measure(RewardModel(learned), tokenizer, unseen)}
     policy.save_policy(start, tokenizer, folder)
-    policy.save_policy(learned, tokenizer, folder / "reward")
+    drawn = preference_pairs(start, tokenizer, seed, max(PAIRS.values()))
+    unseen = preference_pairs(start, tokenizer, seed + HELD_OUT_SEED, HELD_OUT)
+    measured = {"seed": seed}
+    for name, count in PAIRS.items():
+        learned = reward_model_on(start, seed)
+        fit = {"batch_size": REWARD_BATCH, "learning_rate": REWARD_RATE, "epochs": EPOCHS, "seed": seed}
+        reward_model(learned, tokenizer, drawn[:count], **fit)
+        policy.save_policy(learned, tokenizer, folder / name)
+        measured[name] = {
+            "seen_pairs": len(drawn[:count]),
+            **measure(RewardModel(learned), tokenizer, unseen),
+        }
     provenance.write_json(folder / "start.json", measured)
     return measured
 

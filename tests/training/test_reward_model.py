@@ -457,14 +457,21 @@ def test_a_model_is_measured_by_hand():
 
 
 def test_the_command_makes_both_models_from_a_seed(tmp_path, monkeypatch, capsys):
-    for name, value in {"STEPS": 3, "BATCH": 8, "PAIRS": 12, "EPOCHS": 1, "REWARD_BATCH": 4, "HELD_OUT": 8}.items():
+    for name, value in {
+        "STEPS": 3,
+        "BATCH": 8,
+        "PAIRS": {"reward": 12, "reward_weak": 4},
+        "EPOCHS": 1,
+        "REWARD_BATCH": 4,
+        "HELD_OUT": 8,
+    }.items():
         monkeypatch.setattr(reward_model, name, value)
     reward_model.main(["--seeds", "2", "3", "--out", str(tmp_path)])
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])  # TRL speaks first
     assert printed["seed"] == 3
     assert printed == provenance.read_json(tmp_path / "preferences-3" / "start.json")
     reward_model.make(3, tmp_path / "again")
-    for name in ("model.safetensors", "reward/model.safetensors"):
+    for name in ("model.safetensors", "reward/model.safetensors", "reward_weak/model.safetensors"):
         weights = [(tmp_path / folder / name).read_bytes() for folder in ("preferences-3", "again", "preferences-2")]
         assert weights[0] == weights[1] != weights[2]
     c = resolve("grpo", model=str(tmp_path / "preferences-3"), reward="model", reward_model="reward")
