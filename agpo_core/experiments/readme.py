@@ -11,7 +11,7 @@ import re
 import pandas as pd
 
 from agpo_core import paths, provenance
-from agpo_core.experiments import records, report
+from agpo_core.experiments import records, report, rewards
 from agpo_core.experiments.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.metrics import LOGGED
@@ -19,6 +19,7 @@ from agpo_core.recipes import RECIPES
 from agpo_core.tasks import MICRO_TASKS
 
 TABLE1, METHODS = "agpo_table1_main_results", "methods_overview"
+LEARNED = {"4,000": "rpp_table1_general_rlhf", "500": "rpp_table1_weak_reward"}  # pairs of the reward model: record
 
 
 def results() -> str:
@@ -41,13 +42,46 @@ def results() -> str:
 
 def methods() -> str:
     """Each method of the recorded overview, in a row."""
-    table = report.overview(records.load(METHODS, "tiny").runs)
-    rows = (
-        f"| {arm} | {' | '.join(row).replace('-', '−')} |"
-        for arm, row in zip(table.index, table.to_numpy(), strict=True)
-    )
-    columns = ["method", *table.columns]
-    return "\n".join([f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows])
+    return _markdown(report.overview(records.load(METHODS, "tiny").runs).reset_index(names="method"))
+
+
+def learned() -> str:
+    """The 2 x 2 of R++ Table 1 on learned rewards, for each quality of the reward model."""
+    tables = {pairs: rewards.rlhf(records.load(name, "tiny")) for pairs, name in LEARNED.items()}
+    return _markdown(pd.concat(tables).reset_index(names=["pairs", "arm"]))
+
+
+def effects() -> str:
+    """The main effects of that 2 x 2."""
+    tables = {pairs: rewards.main_effects(records.load(name, "tiny")) for pairs, name in LEARNED.items()}
+    return _markdown(pd.concat(tables).reset_index(names=["pairs", "effect"]))
+
+
+def few() -> str:
+    """R++ Table 2: what thirty training problems leave of the others."""
+    record = records.load("rpp_table2_small_data_overfitting", "tiny")
+    return _markdown(rewards.few_problems(record).reset_index(names="arm"))
+
+
+def knights() -> str:
+    """R++ Fig. 4: Knights and Knaves by number of people."""
+    table = rewards.by_task(records.load("rpp_fig4_knights_knaves", "tiny"))
+    table.columns = [name.removeprefix("knights_") for name in table.columns]
+    return _markdown(table.reset_index(names="arm"))
+
+
+def tools() -> str:
+    """R++ Table 4: a calculator, from an easy and a hard start."""
+    record = records.load("rpp_table4_tool_use", "tiny")
+    tables = {kind: rewards.tool_use(record, name) for kind, name in (("easy", "products"), ("hard", "products-hard"))}
+    return _markdown(pd.concat(tables).reset_index(names=["start", "arm"]))
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    """A table of texts; an empty cell stays empty."""
+    texts = table.fillna("").astype(str).replace(r"-(?=\d)", "−", regex=True)
+    rows = (f"| {' | '.join(row)} |" for row in texts.to_numpy())
+    return "\n".join([f"| {' | '.join(table.columns)} |", "|---" * len(table.columns) + "|", *rows])
 
 
 def small() -> str:
@@ -157,6 +191,11 @@ def benchmarks() -> str:
 BLOCKS = {
     "results": results,
     "methods": methods,
+    "learned": learned,
+    "effects": effects,
+    "few": few,
+    "knights": knights,
+    "tools": tools,
     "small": small,
     "evaluation": evaluation,
     "speed": speed,

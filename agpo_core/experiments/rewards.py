@@ -1,6 +1,7 @@
 """Tables of the recorded experiments whose reward is not exact match alone, or whose test is not the trained task.
 
-A row is an arm; a cell the mean over its runs, ± the 95 % t-interval. Differences are paired by seed and start.
+A row is an arm; a cell the mean over its runs, ± the 95 % t-interval; that of the supervised starts the mean alone, for
+seeds share them. Differences are paired by seed and start.
 """
 
 import pandas as pd
@@ -111,7 +112,10 @@ def _table(values: pd.DataFrame, arms: list[str], digits: int = 2) -> pd.DataFra
     rows = {}
     for arm in arms:
         of_arm = values.xs(arm, level="arm")
-        rows[ARMS[arm].title] = {column: _cell(of_arm[column].dropna(), digits=digits) for column in values}
+        cells = {column: _cell(of_arm[column].dropna(), digits=digits) for column in values}
+        if arm == "start":
+            cells = {column: cell.split(" ± ")[0] for column, cell in cells.items()}
+        rows[ARMS[arm].title] = cells
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
