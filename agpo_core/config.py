@@ -151,8 +151,8 @@ class TrainConfig:
 
     # -- evaluation and checkpoints
     eval_every: float = 0.25  # (0, 1], share of the horizon between evaluations on dev
-    dev_problems: int = 100  # per task; 0: no evaluation on dev
-    test_problems: int = 400  # per task, once at the end; 0: none
+    dev_problems: int | None = 100  # per task; 0: no evaluation on dev; None: all that the split has
+    test_problems: int | None = 400  # per task, once at the end; 0: none; None: all
     test_samples: int = _later(0)  # >= 0, completions a problem at the end, at tau_base, beside the greedy one
     checkpoint_every: float = 0.25  # (0, 1], share of the horizon between checkpoints
 
@@ -273,8 +273,10 @@ def _check_ranges(c: TrainConfig) -> None:
     for name in ("probe_group_size", "micro_batch_prompts", "train_problems"):
         require(getattr(c, name) is None or getattr(c, name) >= 1, name, "at least 1, or null")
     for name in ("horizon", "beta", "alpha", "gamma", "delta", "zeta", "sensitivity", "lora_rank",
-                 "weight_decay", "value_weight", "dev_problems", "test_problems", "test_samples"):  # fmt: skip
+                 "weight_decay", "value_weight", "test_samples"):  # fmt: skip
         require(getattr(c, name) >= 0, name, "0 or more")
+    for name in ("dev_problems", "test_problems"):
+        require(getattr(c, name) is None or getattr(c, name) >= 0, name, "0 or more, or null for all")
     for name in ("tau_base", "epsilon_base", "epsilon_min", "tau_min", "learning_rate", "sigma_min",
                  "kappa_max", "max_grad_norm", "reward_scale", "value_clip", "kl_target", "kl_horizon",
                  "dpo_beta"):  # fmt: skip

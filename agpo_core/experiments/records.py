@@ -124,7 +124,6 @@ def _run_rows(key: dict, updates: list, evaluations: dict, config: TrainConfig, 
     run = {
         **key,
         "macro": test["macro"],
-        "problems": test["problems"],
         "updates": last.get("update", 0),
         "tokens_train": spent[0],
         "tokens_probe": spent[1],
@@ -137,8 +136,16 @@ def _run_rows(key: dict, updates: list, evaluations: dict, config: TrainConfig, 
         "grad_norm_variance": metrics.gradient_norm_variance(norms) if len(norms) > 1 else math.nan,
         **{f"sampled_{name}": value for name, value in test.get("sampled", {}).items()},
     }
+    sizes = test["problems"]
     return [
-        {**run, "task": task, **_scores(test, task), **_scores(trained_on, task, "train_")} for task in test["score"]
+        {
+            **run,
+            "task": task,
+            "problems": sizes[task] if isinstance(sizes, dict) else sizes,
+            **_scores(test, task),
+            **_scores(trained_on, task, "train_"),
+        }
+        for task in test["score"]
     ]
 
 

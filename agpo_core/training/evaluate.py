@@ -14,28 +14,8 @@ from agpo_core.tasks import Problem, Task
 from agpo_core.training.rollout import TransformersEngine, score
 
 
-def evaluate(
-    engine: TransformersEngine, tasks: dict[str, Task], split: str, count: int, accelerator: Accelerator
-) -> tuple[dict[str, list[float]], int]:  # fmt: skip
-    """Greedy rewards of the first `count` problems of a split.
-
-    Args:
-        engine: samples from the policy.
-        tasks: by name.
-        split: "dev" or "test".
-        count: problems per task.
-        accelerator: shares the problems out over its ranks.
-    Returns:
-        {task: rewards in the split's order}, and the number of tokens generated; equal on all ranks.
-    Raises:
-        ConfigError: a task has fewer problems than asked for.
-    """
-    rewards, tokens = complete_and_grade(engine, tasks, first_problems(tasks, split, count), accelerator)
-    return {name: [reward for (reward,) in rows] for name, rows in rewards.items()}, tokens
-
-
-def first_problems(tasks: dict[str, Task], split: str, count: int) -> dict[str, list[Problem]]:
-    """The first `count` problems of a split of each task.
+def first_problems(tasks: dict[str, Task], split: str, count: int | None) -> dict[str, list[Problem]]:
+    """The first `count` problems of a split of each task; None: all that each has.
 
     Raises:
         ConfigError: a task has fewer problems than asked for.
@@ -43,9 +23,10 @@ def first_problems(tasks: dict[str, Task], split: str, count: int) -> dict[str, 
     problems = {}
     for name, task in tasks.items():
         available = task.problems(split)
-        if len(available) < count:
+        if count is not None and len(available) < count:
             raise ConfigError(
-                f"task {name!r} has {len(available)} {split} problems, {count} were asked for: lower {split}_problems."
+                f"task {name!r} has {len(available)} {split} problems, {count} were asked for: lower {split}_problems, "
+                "or set it to null for all."
             )
         problems[name] = available[:count]
     return problems

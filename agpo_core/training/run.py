@@ -98,8 +98,8 @@ class Run:
                 print(f"{name}: {dropped} training problems stand in {', '.join(sets)} and are left out.")
         return {(name, i) for name, sets in found.items() for ids in sets.values() for i in ids}
 
-    def _first(self, split: str, names: tuple[str, ...], count: int) -> dict[str, list[Problem]]:
-        return first_problems({name: self.tasks[name] for name in names}, split, count) if count else {}
+    def _first(self, split: str, names: tuple[str, ...], count: int | None) -> dict[str, list[Problem]]:
+        return {} if count == 0 else first_problems({name: self.tasks[name] for name in names}, split, count)
 
     # -- what an update draws -------------------------------------------------------------------
 
@@ -564,13 +564,14 @@ class Run:
         self.horizon.count("evaluation", tokens)
         rewards = {name: [reward for (reward,) in rows] for name, rows in graded.items()}
         scores = {name: sum(values) / len(values) for name, values in rewards.items()}
+        sizes = {name: len(values) for name, values in rewards.items()}
         point = {
             "progress": self.horizon.progress,
             "update": self.horizon.updates,
             "tokens": self.horizon.tokens["train"] + self.horizon.tokens["probe"],
             "score": scores,
             "macro": sum(scores.values()) / len(scores),
-            "problems": len(next(iter(problems.values()))),
+            "problems": next(iter(sizes.values())) if len(set(sizes.values())) == 1 else sizes,  # a task
         }
         if self.reward_model is not None:
             point["sampled"] = self._appraise([problem for several in problems.values() for problem in several])

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from agpo_core.config import TrainConfig
 from agpo_core.experiments import records
 from agpo_core.experiments.grid import ARMS
 from agpo_core.recipes import RECIPES
@@ -27,3 +28,10 @@ def test_every_recipe_learns_for_three_seeds_or_more(traces, method):
         third = len(reward) // 3
         if method != "dpo":  # offline: it draws its rollouts once
             assert reward[-third:].mean() > reward[:third].mean(), run
+
+
+@pytest.mark.parametrize(("sizes", "rows"), [(4, [4, 4]), ({"a": 8, "b": 5}, [8, 5])])
+def test_a_row_has_the_number_of_its_own_tasks_problems(sizes, rows):
+    test = {"macro": 0.5, "problems": sizes, "score": {"a": 0.25, "b": 0.75}}
+    found = records._run_rows({}, [], {"test": test}, TrainConfig(), {"hash": ""})
+    assert [row["problems"] for row in found] == rows

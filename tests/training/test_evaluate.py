@@ -8,7 +8,7 @@ from accelerate import Accelerator
 
 from agpo_core.config import ConfigError
 from agpo_core.training import evaluate as module
-from agpo_core.training.evaluate import complete_and_grade, evaluate
+from agpo_core.training.evaluate import complete_and_grade, first_problems
 from agpo_core.training.policy import load_policy
 from agpo_core.training.rollout import TransformersEngine
 
@@ -20,7 +20,8 @@ def run_evaluation(config, toy, fresh_accelerator):
     def run(split, count, names=("toy",), **params):
         engine = TransformersEngine(*load_policy(config(**params)), config(**params))
         tasks = {name: type(toy)(name) for name in names}
-        return evaluate(engine, tasks, split, count, Accelerator())
+        graded, tokens = complete_and_grade(engine, tasks, first_problems(tasks, split, count), Accelerator())
+        return {name: [reward for (reward,) in rows] for name, rows in graded.items()}, tokens
 
     return run
 

@@ -114,6 +114,20 @@ def test_too_few_test_problems_are_found_before_training(config, tmp_path):
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
+def test_null_takes_all_the_problems_of_tasks_of_different_sizes(config, tmp_path, monkeypatch, toy):
+    def get_task(name, *_):
+        task = type(toy)(name)
+        if name == "b":  # five of its eight
+            task.problems = lambda split: toy.problems(split)[:5]
+        return task
+
+    monkeypatch.setattr("agpo_core.training.run.get_task", get_task)
+    found = trained(config(test_tasks=["toy", "b"], dev_problems=None, test_problems=None, horizon=1.0), tmp_path)
+    assert found["test"]["problems"] == {"toy": 8, "b": 5}
+    assert [len(found["test"]["rewards"][name]) for name in ("toy", "b")] == [8, 5]
+    assert found["dev"][0]["problems"] == len(toy.problems("dev"))
+
+
 # -- several completions a problem
 
 

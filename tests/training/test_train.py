@@ -14,7 +14,7 @@ from agpo_core.config import ConfigError
 from agpo_core.tasks import Graded
 from agpo_core.training import run as module
 from agpo_core.training.batch import minibatch_loss
-from agpo_core.training.evaluate import evaluate
+from agpo_core.training.evaluate import complete_and_grade, first_problems
 from agpo_core.training.policy import completion_logits, load_policy, token_logps
 from agpo_core.training.rollout import TransformersEngine
 from agpo_core.training.run import Run
@@ -265,7 +265,9 @@ def test_the_test_scores_are_those_of_the_saved_policy(agpo, agpo_config):
     c = agpo_config.replace(model=str(agpo.folder / "policy"))
     engine = TransformersEngine(*load_policy(c), c)
     tasks = {name: module.get_task(name) for name in "ab"}
-    rewards, _ = evaluate(engine, tasks, "test", 4, module.make_accelerator(c))
+    problems = first_problems(tasks, "test", 4)
+    graded, _ = complete_and_grade(engine, tasks, problems, module.make_accelerator(c))
+    rewards = {name: [reward for (reward,) in rows] for name, rows in graded.items()}
     test = agpo.evaluations["test"]
     assert test["rewards"] == rewards
     assert test["problems"] == 4
