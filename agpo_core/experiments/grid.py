@@ -298,6 +298,7 @@ def _launch(jobs: list[Job], params: dict) -> None:
 
 def changes(params: dict, recorded: dict) -> list[str]:
     """The parameters that make another experiment of a grid than the recorded one, as text."""
+    recorded = TrainConfig().to_dict() | recorded  # a setting that is younger than the record was at its default
     return [
         f"{name} {recorded.get(name)!r}, not {value!r}"
         for name, value in params.items()
