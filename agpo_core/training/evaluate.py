@@ -38,6 +38,8 @@ def complete_and_grade(
 ) -> tuple[dict[str, list[list[float]]], int]:  # fmt: skip
     """Rewards of each problem's completions; a draw depends on the seed and on the problem's place, not on the batch.
 
+    A problem whose prompt leaves no room for an answer is not asked: its rewards are 0.
+
     Args:
         engine: samples from the policy.
         tasks: by name.
@@ -50,17 +52,19 @@ def complete_and_grade(
     """
     every = [problem for several in problems.values() for problem in several]
     slots = range(len(every))[accelerator.process_index :: accelerator.num_processes]
-    rewards, tokens = [], 0
+    fits = engine.fits([every[i] for i in slots])
+    rewards, tokens = {i: [0.0] * samples for i in slots}, 0
+    asked = [i for i, fit in zip(slots, fits, strict=True) if fit]
     size = max(1, engine.config.rollout_batch // samples)
-    for start in range(0, len(slots), size):
-        part = list(slots[start : start + size])
+    for start in range(0, len(asked), size):
+        part = asked[start : start + size]
         prompts = engine.encode([every[i] for i in part], part)
         tau_P = torch.full((len(part),), tau, device=engine.device)
         rollouts = engine.sample(prompts, engine.open(prompts), samples, tau_P, "evaluation", 0)
         score(rollouts, tasks)
-        rewards += rollouts.grouped(rollouts.rewards_B.tolist())
+        rewards |= zip(part, rollouts.grouped(rollouts.rewards_B.tolist()), strict=True)
         tokens += rollouts.tokens
-    shares = gather_object([(rewards, tokens)])
+    shares = gather_object([(list(rewards.values()), tokens)])
     merged = [None] * len(every)
     for rank, (share, _) in enumerate(shares):
         merged[rank :: accelerator.num_processes] = share

@@ -172,12 +172,11 @@ class RolloutEngine:
         """
         texts, chat = self.texts_of(problems), self.tokenizer.chat_template is not None
         batch = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=not chat)
-        room = self.config.max_sequence_tokens - self.config.max_completion_tokens
         longest = batch["input_ids"].shape[1]
-        if longest > room:
+        if longest > self.prompt_room:
             raise ConfigError(
                 f"a prompt has {longest} tokens, more than max_sequence_tokens - max_completion_tokens "
-                f"= {room}: raise max_sequence_tokens or drop long problems."
+                f"= {self.prompt_room}: raise max_sequence_tokens or drop long problems."
             )
         return Prompts(
             list(problems),
@@ -185,6 +184,19 @@ class RolloutEngine:
             batch["input_ids"].to(self.device),
             batch["attention_mask"].to(self.device),
         )
+
+    @property
+    def prompt_room(self) -> int:
+        """Tokens that a prompt may have."""
+        return self.config.max_sequence_tokens - self.config.max_completion_tokens
+
+    def fits(self, problems: list[Problem]) -> list[bool]:
+        """Whether each prompt leaves room for an answer, as `encode` asks."""
+        if not problems:
+            return []
+        chat = self.tokenizer.chat_template is not None
+        ids = self.tokenizer(self.texts_of(problems), add_special_tokens=not chat)["input_ids"]
+        return [len(prompt) <= self.prompt_room for prompt in ids]
 
     def texts_of(self, problems: list[Problem]) -> list[str]:
         """The prompts as the model sees them."""

@@ -70,6 +70,7 @@ class Run:
         self.whole = accelerator.unwrap_model(self.model)  # policy, and critic where there is one
         self.policy = self.whole if config.critic == "none" else self.whole.policy
         self.engine = make_engine(self.policy, self.tokenizer, config, self.tasks)
+        self.pools = {name: self._fitting(name, pool) for name, pool in self.pools.items()}
 
         self.clip, self.temperature, self.kl = make_controllers(config, self.policy.config.vocab_size)
         self.horizon = Horizon(config.horizon_unit, config.horizon)
@@ -97,6 +98,18 @@ class Run:
                 dropped = len(set().union(*sets.values()))
                 print(f"{name}: {dropped} training problems stand in {', '.join(sets)} and are left out.")
         return {(name, i) for name, sets in found.items() for ids in sets.values() for i in ids}
+
+    def _fitting(self, name: str, pool: list[Problem]) -> list[Problem]:
+        """Training problems whose prompts leave room for an answer."""
+        kept = [problem for problem, fit in zip(pool, self.engine.fits(pool), strict=True) if fit]
+        if not kept:
+            raise ConfigError(
+                f"no training prompt of {name} fits into max_sequence_tokens - max_completion_tokens = "
+                f"{self.engine.prompt_room} tokens: raise max_sequence_tokens."
+            )
+        if len(kept) < len(pool) and self.accelerator.is_main_process:
+            print(f"{name}: {len(pool) - len(kept)} training prompts leave no room for an answer and are left out.")
+        return kept
 
     def _first(self, split: str, names: tuple[str, ...], count: int | None) -> dict[str, list[Problem]]:
         return {} if count == 0 else first_problems({name: self.tasks[name] for name in names}, split, count)

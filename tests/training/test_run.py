@@ -1,5 +1,6 @@
 """What a run is trained on, tested on, and how often it is asked."""
 
+import dataclasses
 import json
 
 import pytest
@@ -126,6 +127,31 @@ def test_null_takes_all_the_problems_of_tasks_of_different_sizes(config, tmp_pat
     assert found["test"]["problems"] == {"toy": 8, "b": 5}
     assert [len(found["test"]["rewards"][name]) for name in ("toy", "b")] == [8, 5]
     assert found["dev"][0]["problems"] == len(toy.problems("dev"))
+
+
+def test_long_training_prompts_are_left_out_and_long_test_prompts_are_wrong(
+    config, tmp_path, toy, monkeypatch, capsys
+):  # fmt: skip
+    def get_task(name, *_):
+        task = type(toy)(name)
+        task.problems = lambda split: [
+            dataclasses.replace(problem, prompt=problem.prompt + "1" * (40 * (i % 4 == 1)))
+            for i, problem in enumerate(toy.problems(split))
+        ]
+        return task
+
+    monkeypatch.setattr("agpo_core.training.run.get_task", get_task)
+    c = config(max_sequence_tokens=30, horizon=1.0)
+    run = Run(c, tmp_path)
+    pool = run.pools["toy"]
+    assert pool == [problem for problem in get_task("toy").problems("train") if len(problem.prompt) < 40]
+    assert f"{len(toy.problems('train')) - len(pool)} training prompts leave no room" in capsys.readouterr().out
+    graded, _ = complete_and_grade(run.engine, run.tasks, {"toy": run.test["toy"]}, run.accelerator, 2, tau=1.0)
+    short = toy.problems("test")[: len(run.test["toy"])]
+    plain, _ = complete_and_grade(run.engine, run.tasks, {"toy": short}, run.accelerator, 2, tau=1.0)
+    assert graded["toy"] == [[0.0, 0.0] if i % 4 == 1 else row for i, row in enumerate(plain["toy"])]
+    with pytest.raises(ConfigError, match="no training prompt of toy fits"):
+        Run(config(max_sequence_tokens=6), tmp_path)  # 6 of them are the answer's
 
 
 # -- several completions a problem
