@@ -86,7 +86,7 @@ def _elements(file: Path) -> int:
     return sum(math.prod(t["shape"]) for name, t in header.items() if name != "__metadata__")
 
 
-def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int) -> dict[str, float]:
+def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int, limit: float) -> dict[str, float]:
     """Memory of one rank in GB, by part. Full-parameter AdamW; under DeepSpeed, ZeRO-2.
 
     weights      b N                  b bytes a number: 4 in float32, 2 in bfloat16
@@ -94,7 +94,8 @@ def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int) -> dict
     reward model b N_r                of N_r parameters, frozen, where it gives the reward
     gradients    b N / R              ZeRO-2 shards gradients and states over R ranks
     AdamW states 12 N / R             mean and variance, and under DeepSpeed a float32 copy
-    batch        the larger of a micro-batch's activations and logits, and the sampler's cache
+    batch        the larger of a micro-batch's activations and logits, and the sampler: its cache; vLLM, which sleeps
+                 while the policy is trained, takes engine_memory of the `limit` GB that a GPU has
     """
     b = 2 if config.dtype == "bfloat16" else 4
     sharded = launcher == "deepspeed"
@@ -116,7 +117,7 @@ def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int) -> dict
         **({"reward model": b * shape_of(reward_source(config)).parameters} if config.reward_model else {}),
         "gradients": b * N / R,
         "AdamW states": state * N / R,
-        "batch": max(activations + logits, cache),
+        "batch": max(activations + logits, config.engine_memory * limit * GB if config.engine == "vllm" else cache),
     }
     return {name: size / GB for name, size in parts.items()}
 
@@ -124,7 +125,7 @@ def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int) -> dict
 def ranks_needed(shape: Shape, config: TrainConfig, launcher: str, limit: float) -> int | None:
     """The fewest ranks, of 1, 2, 4 ... 1024, whose share fits into `limit` GB; None: not so."""
     for ranks in (2**k for k in range(11)) if launcher == "deepspeed" else (1,):
-        if sum(memory(shape, config, launcher, ranks).values()) <= limit:
+        if sum(memory(shape, config, launcher, ranks, limit).values()) <= limit:
             return ranks
     return None
 
@@ -195,7 +196,7 @@ def _workload(jobs: list, params: dict) -> str:
 def _memory(model: str, config: TrainConfig, params: dict) -> str:
     shape = shape_of(model)
     launcher, ranks, limit = params["launcher"], params["ranks"], params["memory_gb"]
-    parts = memory(shape, config, launcher, ranks)
+    parts = memory(shape, config, launcher, ranks, limit)
     total = sum(parts.values())
     sharding = f", ZeRO-2 over {ranks} ranks" if launcher == "deepspeed" else ""
     size = f"{shape.parameters / 1e9:.2f} B" if shape.parameters > 1e9 else f"{shape.parameters / 1e6:.2f} M"
@@ -208,7 +209,8 @@ def _memory(model: str, config: TrainConfig, params: dict) -> str:
     if total <= limit:
         lines.append("It fits.")
     elif total - parts["batch"] <= limit:
-        lines.append("Without the batch it fits. Lower rollout_batch, micro_batch_prompts or max_sequence_tokens.")
+        smaller = "engine_memory" if config.engine == "vllm" else "rollout_batch"
+        lines.append(f"Without the batch it fits. Lower {smaller}, micro_batch_prompts or max_sequence_tokens.")
     else:
         lines.append("It does not fit without offload. ZeRO-2 shards neither weights nor reference.")
         needed = ranks_needed(shape, config, launcher, limit)

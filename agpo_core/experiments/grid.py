@@ -205,7 +205,7 @@ def plan(experiment: str, params: dict) -> list[Job]:
         if name == "start" and not params.get("train_problems"):  # else a seed has training problems of its own
             if model in [former for _, former in pairs[:i]]:
                 continue
-            seed = 0  # greedy evaluation draws nothing: a start has one score, whatever the seed
+            seed = 0  # a start has one score: greedy evaluation draws nothing, and what is sampled is sampled once
         config = _resolve(arm, seed, model, params, jobs.get((arm.follows, seed, start)))
         folder = None
         if config is not None:

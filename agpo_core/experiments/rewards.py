@@ -1,7 +1,7 @@
 """Tables of the recorded experiments whose reward is not exact match alone, or whose test is not the trained task.
 
-A row is an arm; a cell the mean over its runs, ± the 95 % t-interval; that of the supervised starts the mean alone, for
-seeds share them. Differences are paired by seed and start.
+A row is an arm; a cell the mean over its runs, ± the 95 % t-interval, or, of supervised starts, the mean alone. Where a
+curve's highest point stands, its last one stands beside it: the highest of several noisy points is too high.
 """
 
 import pandas as pd
@@ -24,20 +24,21 @@ SQUARE = {
 def rlhf(record: Results) -> pd.DataFrame:
     """Training on a learned reward: what it says, what the hidden gold reward says, and how far the policy went.
 
-    All at the end, sampled at τ_base on test; but "best gold", the highest along training, sampled on dev.
+    At the end, sampled at τ_base on test; and the gold reward of the same kind of samples on dev, along training.
     """
     values = _learned(record)
-    best = record.traces.dropna(subset=["dev_gold"]).groupby(KEY)["dev_gold"].max()
-    values["best gold"] = to_gold(best).reindex(values.index)
-    table = _table(values, [arm for arm in ["start", *SQUARE] if arm in values.index.get_level_values("arm")])
-    table.insert(0, "normaliser", [SQUARE.get(arm, ("", ""))[0] for arm in ["start", *SQUARE]])
-    table.insert(1, "KL", [SQUARE.get(arm, ("", ""))[1] for arm in ["start", *SQUARE]])
+    for title, point in _curve(record, "dev_gold").items():
+        values[f"gold on dev, {title}"] = to_gold(point).reindex(values.index)
+    arms = [arm for arm in ("start", *SQUARE) if arm in values.index.get_level_values("arm")]
+    table = _table(values, arms)
+    for place, factor in enumerate(("normaliser", "KL")):
+        table.insert(place, factor, [SQUARE[arm][place] if arm in SQUARE else "" for arm in arms])
     return table
 
 
 def main_effects(record: Results) -> pd.DataFrame:
-    """What each factor of the 2 x 2 does, averaged over the other: paired by seed, mean ± 95 % t-interval."""
-    values = _learned(record).drop(columns="best gold", errors="ignore")
+    """What each factor of the 2 x 2 does, averaged over the other: differences paired by seed."""
+    values = _learned(record)
     by_seed = {arm: values.xs(arm, level="arm").droplevel("start") for arm in SQUARE}
     rows = {}
     for name, of, ours, theirs in (
@@ -65,18 +66,25 @@ def _learned(record: Results) -> pd.DataFrame:
     )
 
 
+def _curve(record: Results, column: str) -> dict[str, pd.Series]:
+    """Of each run the highest and the last point of a curve."""
+    points = record.traces.dropna(subset=[column]).sort_values("update").groupby(KEY)[column]
+    return {"highest": points.max(), "at the end": points.last()}
+
+
 def few_problems(record: Results) -> pd.DataFrame:
     """Training on few problems: right answers on them and on others, in percent, at the end (R++ Table 2)."""
     runs = record.runs.drop_duplicates(KEY).set_index(KEY)
     titles = {
         "train_pass_1": "trained on: pass@1",
+        "train_pass_16": "pass@16",
         "pass_1": "others: pass@1",
-        "pass_16": "others: pass@16",
-        "score": "others: greedy",
+        "pass_16": "pass@16 ",
+        "score": "greedy",
     }
     values = 100 * runs[list(titles)].rename(columns=titles)
-    best = record.traces.dropna(subset=["dev"]).groupby(KEY)["dev"].max()
-    values["dev at its best: greedy"] = 100 * best.reindex(values.index)
+    for title, point in _curve(record, "dev").items():
+        values[f"dev, greedy, {title}"] = 100 * point.reindex(values.index)
     return _table(values, arms_of(record.runs), digits=1)
 
 
@@ -87,7 +95,7 @@ def by_task(record: Results) -> pd.DataFrame:
     return _table(values, arms_of(runs), digits=1)
 
 
-def tool_use(record: Results, kind: str = "", updates: tuple[int, ...] = (6, 10, 20)) -> pd.DataFrame:
+def tool_use(record: Results, kind: str, updates: tuple[int, ...] = (6, 10, 20)) -> pd.DataFrame:
     """Greedy accuracy along training and on test, in percent, and how the policy used its tool in the last update.
 
     Args:

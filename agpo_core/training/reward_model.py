@@ -148,19 +148,23 @@ def appraise(run, problems: list[Problem], slots: list[int]) -> dict[str, list[f
 
     Args:
         run: a `training.run.Run` with a reward model.
-        problems: this rank's.
+        problems: this rank's, whose prompts leave room for an answer.
         slots: index of each problem over all ranks; keys its random stream.
     Returns:
         One value a problem: "gold" (the task's grade, [0, 1]), "score" (the reward model's), "length" (sampled tokens)
         and, where there is a reference, "kl" (log π - log π_ref, summed over the completion, nats, T = 1).
     """
     c, engine = run.config, run.engine
+    size = min(c.rollout_batch, (c.micro_batch_prompts or c.rollout_batch) * c.group_size)  # of a forward in training
+    drawn = []
+    for i in range(0, len(problems), size):
+        prompts = engine.encode(problems[i : i + size], slots[i : i + size])
+        tau_P = torch.full((len(prompts.problems),), c.tau_base, device=engine.device)
+        drawn.append(engine.sample(prompts, engine.open(prompts), 1, tau_P, "evaluation", 0))
+    engine.rest()
     names = ["gold", "score", "length"] + ["kl"] * (run.reference.kind != "none")
     found = {name: [] for name in names}
-    for i in range(0, len(problems), c.rollout_batch):
-        prompts = engine.encode(problems[i : i + c.rollout_batch], slots[i : i + c.rollout_batch])
-        tau_P = torch.full((len(prompts.problems),), c.tau_base, device=engine.device)
-        rollouts = engine.sample(prompts, engine.open(prompts), 1, tau_P, "evaluation", 0)
+    for rollouts in drawn:
         score(rollouts, run.tasks)
         found["gold"] += rollouts.rewards_B.tolist()
         found["score"] += run.reward_model.score(rollouts).tolist()

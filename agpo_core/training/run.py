@@ -45,7 +45,6 @@ class Run:
         }
         if not trained_on:
             raise ConfigError("tasks is empty: name at least one.")
-        self.pools = training_problems(config, trained_on, self._forbidden(trained_on))
         self.tasks = {n: get_task(n, config.data_dir) for n in config.test_tasks} | trained_on
         self.dev = self._first("dev", config.tasks, config.dev_problems)
         self.test = self._first("test", config.test_tasks or config.tasks, config.test_problems)
@@ -70,7 +69,7 @@ class Run:
         self.whole = accelerator.unwrap_model(self.model)  # policy, and critic where there is one
         self.policy = self.whole if config.critic == "none" else self.whole.policy
         self.engine = make_engine(self.policy, self.tokenizer, config, self.tasks)
-        self.pools = {name: self._fitting(name, pool) for name, pool in self.pools.items()}
+        self.pools = training_problems(config, trained_on, self._forbidden(trained_on), self._fitting)
 
         self.clip, self.temperature, self.kl = make_controllers(config, self.policy.config.vocab_size)
         self.horizon = Horizon(config.horizon_unit, config.horizon)
@@ -102,11 +101,6 @@ class Run:
     def _fitting(self, name: str, pool: list[Problem]) -> list[Problem]:
         """Training problems whose prompts leave room for an answer."""
         kept = [problem for problem, fit in zip(pool, self.engine.fits(pool), strict=True) if fit]
-        if not kept:
-            raise ConfigError(
-                f"no training prompt of {name} fits into max_sequence_tokens - max_completion_tokens = "
-                f"{self.engine.prompt_room} tokens: raise max_sequence_tokens."
-            )
         if len(kept) < len(pool) and self.accelerator.is_main_process:
             print(f"{name}: {len(pool) - len(kept)} training prompts leave no room for an answer and are left out.")
         return kept
@@ -578,6 +572,7 @@ class Run:
         rewards = {name: [reward for (reward,) in rows] for name, rows in graded.items()}
         scores = {name: sum(values) / len(values) for name, values in rewards.items()}
         sizes = {name: len(values) for name, values in rewards.items()}
+        too_long = {name: self.engine.fits(several).count(False) for name, several in problems.items()}
         point = {
             "progress": self.horizon.progress,
             "update": self.horizon.updates,
@@ -586,6 +581,8 @@ class Run:
             "macro": sum(scores.values()) / len(scores),
             "problems": next(iter(sizes.values())) if len(set(sizes.values())) == 1 else sizes,  # a task
         }
+        if any(too_long.values()):  # counted as wrong
+            point["too_long"] = too_long
         if self.reward_model is not None:
             point["sampled"] = self._appraise([problem for several in problems.values() for problem in several])
         return point, rewards
@@ -603,7 +600,8 @@ class Run:
         return point
 
     def _appraise(self, problems: list[Problem]) -> dict:
-        """Means over problems of what `reward_model.appraise` gives, over all ranks."""
+        """Means over problems of what `reward_model.appraise` gives, over all ranks; too long prompts are left out."""
+        problems = [problem for problem, fit in zip(problems, self.engine.fits(problems), strict=True) if fit]
         slots = range(len(problems))[self.accelerator.process_index :: self.accelerator.num_processes]
         found = appraise(self, [problems[i] for i in slots], list(slots))
         self.horizon.count("evaluation", self.total(sum(found["length"])))

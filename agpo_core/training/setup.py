@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import torch
 
@@ -44,8 +44,11 @@ def contaminated_problems(config: TrainConfig, tasks: dict[str, Task]) -> dict[s
 
 
 def training_problems(
-    config: TrainConfig, tasks: dict[str, Task], forbidden: Collection[tuple[str, str]] = ()
-) -> dict[str, list[Problem]]:  # fmt: skip
+    config: TrainConfig,
+    tasks: dict[str, Task],
+    forbidden: Collection[tuple[str, str]] = (),
+    fitting: Callable[[str, list[Problem]], list[Problem]] = lambda name, pool: pool,
+) -> dict[str, list[Problem]]:
     """What is trained on, by task: the train split, or `train_problems` of it.
 
     Few problems are drawn by the seed, so that methods with the same seed share them, and in the split's order.
@@ -54,13 +57,20 @@ def training_problems(
         config: uses train_problems and seed.
         tasks: by name.
         forbidden: (task, id) of problems to leave out.
+        fitting: keeps of a task's problems those whose prompts leave room for an answer.
     Raises:
-        ConfigError: a task has fewer training problems than asked for.
+        ConfigError: a task has fewer training problems than asked for, or none that fits.
     """
     pools = {
-        name: [problem for problem in task.problems("train") if (name, problem.id) not in forbidden]
+        name: fitting(name, [problem for problem in task.problems("train") if (name, problem.id) not in forbidden])
         for name, task in tasks.items()
     }
+    for name, pool in pools.items():
+        if not pool:
+            raise ConfigError(
+                f"no training prompt of {name} fits into max_sequence_tokens - max_completion_tokens = "
+                f"{config.max_sequence_tokens - config.max_completion_tokens} tokens: raise max_sequence_tokens."
+            )
     few = config.train_problems
     if few is None:
         return pools

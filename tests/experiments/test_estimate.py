@@ -17,7 +17,7 @@ PAPER = {"dtype": "bfloat16", "activation_checkpointing": True, "shared_prompt":
 
 
 def test_the_papers_14_b_needs_what_zero_2_leaves_on_each_of_two_gpus():
-    parts = estimate.memory(estimate.SHAPES[QWEN], resolve("agpo", **PAPER), "deepspeed", 2)
+    parts = estimate.memory(estimate.SHAPES[QWEN], resolve("agpo", **PAPER), "deepspeed", 2, 80.0)
     # 14.77 B parameters: 2 bytes each of weights, the same of reference, 2 / 2 of gradients, 12 / 2 of states
     expected = {"weights": 29.54, "reference": 29.54, "gradients": 14.77, "AdamW states": 88.62}
     assert {name: parts[name] for name in expected} == pytest.approx(expected, abs=0.01)
@@ -26,13 +26,22 @@ def test_the_papers_14_b_needs_what_zero_2_leaves_on_each_of_two_gpus():
 
 def test_sharding_helps_gradients_and_states_alone():
     shape, config = estimate.SHAPES[QWEN], resolve("grpo", **PAPER)
-    two, four = (estimate.memory(shape, config, "deepspeed", ranks) for ranks in (2, 4))
+    two, four = (estimate.memory(shape, config, "deepspeed", ranks, 80.0) for ranks in (2, 4))
     assert four["weights"] == two["weights"] and four["reference"] == two["reference"]
     assert four["gradients"] == pytest.approx(two["gradients"] / 2)
     assert four["AdamW states"] == pytest.approx(two["AdamW states"] / 2)
     needed = estimate.ranks_needed(shape, config, "deepspeed", 80.0)
-    assert sum(estimate.memory(shape, config, "deepspeed", needed).values()) <= 80
-    assert sum(estimate.memory(shape, config, "deepspeed", needed // 2).values()) > 80
+    assert sum(estimate.memory(shape, config, "deepspeed", needed, 80.0).values()) <= 80
+    assert sum(estimate.memory(shape, config, "deepspeed", needed // 2, 80.0).values()) > 80
+
+
+def test_vllm_takes_its_share_of_the_gpu_beside_what_stays_there():
+    shape, config = estimate.SHAPES[QWEN], resolve("grpo", **PAPER)
+    vllm = config.replace(engine="vllm", engine_memory=0.5)
+    parts = estimate.memory(shape, vllm, "deepspeed", 128, 80.0)
+    assert parts["batch"] == pytest.approx(40.0)
+    assert estimate.ranks_needed(shape, vllm, "deepspeed", 80.0) is None  # 29.5 + 29.5 + 40
+    assert estimate.ranks_needed(shape, vllm, "deepspeed", 140.0) is not None
 
 
 def test_no_number_of_ranks_mends_weights_that_do_not_fit():
@@ -42,10 +51,10 @@ def test_no_number_of_ranks_mends_weights_that_do_not_fit():
 
 def test_one_process_in_float32_keeps_sixteen_bytes_a_parameter_and_a_reference():
     shape = estimate.Shape(1_000_000_000, 1, 1, 1, 1)
-    parts = estimate.memory(shape, resolve("grpo"), "python", 1)
+    parts = estimate.memory(shape, resolve("grpo"), "python", 1, 80.0)
     assert parts["weights"] + parts["gradients"] + parts["AdamW states"] == pytest.approx(16.0)
     assert parts["reference"] == pytest.approx(4.0)
-    assert estimate.memory(shape, resolve("grpo", beta=0.0), "python", 1)["reference"] == 0
+    assert estimate.memory(shape, resolve("grpo", beta=0.0), "python", 1, 80.0)["reference"] == 0
 
 
 def test_a_folder_is_measured_by_its_config_and_the_headers_of_its_weights(tmp_path):
@@ -70,9 +79,9 @@ def test_a_reward_model_adds_its_weights_alone(tmp_path):
     judged = plain.replace(reward="model", reward_model="reward")  # in the start's folder
     shape = estimate.shape_of(str(tmp_path))
     for dtype, size in (("float32", 4), ("bfloat16", 2)):
-        with_it = estimate.memory(shape, judged.replace(dtype=dtype), "python", 1)
+        with_it = estimate.memory(shape, judged.replace(dtype=dtype), "python", 1, 80.0)
         assert with_it.pop("reward model") == pytest.approx(size * 700 / 1.0e9)
-        assert with_it == estimate.memory(shape, plain.replace(dtype=dtype), "python", 1)
+        assert with_it == estimate.memory(shape, plain.replace(dtype=dtype), "python", 1, 80.0)
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones():

@@ -47,17 +47,19 @@ def test_main_effects_are_paired_differences_averaged_over_the_other_factor(squa
 def test_the_table_of_learned_rewards_has_gold_in_its_own_unit_and_at_its_best(square):
     table = rewards.rlhf(square)
     assert list(table["normaliser"]) == ["", "local", "local", "global", "global"]
-    assert table.loc["supervised start", "gold"] == "2.00" and table.loc["supervised start", "best gold"] == ""
-    assert table.loc["GRPO", "gold"] == "1.50 ± 6.35"  # seeds 1 and 2
-    assert table.loc["GRPO", "best gold"] == "8.00 ± 0.00"  # at update 10
+    assert table.loc["supervised start", "gold"] == "2.00"
+    assert table.loc["supervised start", "gold on dev, highest"] == ""
+    assert table.loc["GRPO", "gold"] == table.loc["GRPO", "gold on dev, at the end"] == "1.50 ± 6.35"  # seeds 1 and 2
+    assert table.loc["GRPO", "gold on dev, highest"] == "8.00 ± 0.00"  # at update 10
+    assert list(rewards.rlhf(square.only(["start", "grpo"]))["normaliser"]) == ["", "local"]
 
 
 def test_few_problems_in_percent():
-    columns = {"train_pass_1": 0.9, "pass_1": 0.4, "pass_16": 0.8, "score": 0.5}
+    columns = {"train_pass_1": 0.9, "train_pass_16": 1.0, "pass_1": 0.4, "pass_16": 0.8, "score": 0.5}
     table = rewards.few_problems(
-        record([run("grpo", 1, **columns)], [run("grpo", 1, update=u, dev=dev) for u, dev in ((0, 0.4), (5, 0.7))])
+        record([run("grpo", 1, **columns)], [run("grpo", 1, update=u, dev=dev) for u, dev in ((5, 0.7), (9, 0.6))])
     )
-    assert list(table.loc["GRPO"]) == ["90.0", "40.0", "80.0", "50.0", "70.0"]
+    assert list(table.loc["GRPO"]) == ["90.0", "100.0", "40.0", "80.0", "50.0", "70.0", "60.0"]
 
 
 def test_tasks_are_columns_in_the_order_of_the_record():
