@@ -40,6 +40,7 @@ def train_dpo(config: TrainConfig, run_dir: Path) -> None:
         pairs += preference_pairs(rollouts, run.engine.texts_of(prompts.problems))
     if not pairs:
         raise ConfigError("dpo found no pair: all completions of every prompt had equal rewards. Take other tasks.")
+    run.engine.rest()
     steps = dpo(
         run.policy,
         run.tokenizer,
