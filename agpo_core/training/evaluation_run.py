@@ -4,12 +4,13 @@ A folder receives
 
     problems.jsonl   one line a problem: prompt, gold, and of each completion its text, answer, reward and tokens
     table.csv        one row a task and metric (see `evaluation_table`)
-    run.json         settings, commit, versions, hardware, exit status
+    run.json         settings, commit, digests of code, weights and problems, versions, hardware, exit status
 
 Problems are dealt out to the ranks in batches. A rank appends each finished problem to a file of its own; when all are
-done rank 0 merges them. The same command goes on where a run was broken off. Batches hold the same problems whatever
-the number of ranks and however often a run was broken off, and every random number is keyed by seed, task, problem and
-sample: the lines are then the same, to the last character. Several ranks, one a GPU:
+done rank 0 merges them. The same command goes on where a run was broken off, and reads what is finished, if code,
+model and problems are still the same to the last byte. Batches hold the same problems whatever the number of ranks and
+however often a run was broken off, and every random number is keyed by seed, task, problem and sample: the lines are
+then the same, to the last character. Several ranks, one a GPU:
 
     accelerate launch --num_processes 8 -m agpo_core.training.evaluate --model MODEL --tasks gsm8k
 """
@@ -18,13 +19,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
 import sys
 import time
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -35,12 +39,14 @@ from agpo_core import paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.tasks import SPLITS, Problem, Task, get_task
 from agpo_core.tasks.benchmarks.records import LETTERS
+from agpo_core.tasks.sandbox import SandboxRefused
 from agpo_core.training import evaluation_table
-from agpo_core.training.policy import load_policy, prefill
+from agpo_core.training.policy import load_policy, model_source, prefill
 from agpo_core.training.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
-from agpo_core.training.rollout import ENGINES, make_engine
+from agpo_core.training.rollout import ENGINES, RolloutEngine, make_engine
 
 RECORDED = ("task", "id", "answers", "rewards", "tokens", "truncated", "too_long")  # no text of a benchmark
+LONGEST_WAIT = timedelta(days=7)  # of a rank for the slowest; the backends' own are 10 and 30 minutes
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class Settings:
         max_new_tokens: of a completion, >= 1.
         prompt, template, grading: see `protocols.protocol_of`.
         seed: in [0, 2**31); keys the random streams.
-        batch: completions decoded at once, >= 1; changes a sample by rounding alone.
+        batch: completions decoded at once, >= 1, but never fewer than k; changes a sample by rounding alone.
         engine: "transformers" or "vllm".
         dtype: of the weights, "float32" or "bfloat16".
         data_dir: folder of the benchmarks' official files; None: from the hub.
@@ -106,16 +112,28 @@ class Settings:
         """The model's name without the folders above it."""
         return Path(self.model).name
 
+    @functools.cached_property
+    def weights(self) -> str | None:
+        """Digest of all files of the model's folder; None for a model of the hub, which its id names."""
+        folder = Path(model_source(self.model))
+        return digest_of_files(folder.iterdir()) if folder.is_dir() else None
+
     def identity(self) -> dict:
-        """What the numbers depend on; of a folder elsewhere on this machine its last part."""
+        """What the numbers depend on, but for the problems; of a folder elsewhere on this machine the last part."""
         values = dataclasses.asdict(self) | {"model": self.title if Path(self.model).is_absolute() else self.model}
         del values["data_dir"]
-        return json.loads(json.dumps(values))
+        return {
+            "settings": json.loads(json.dumps(values)),
+            "commit": provenance.git_commit(),
+            "code": code_digest(),
+            "weights": self.weights,
+        }
 
     def folder(self) -> Path:
-        """Where the results go if no folder is given; other settings and other commits get another one."""
-        text = json.dumps([self.identity(), provenance.git_commit()], sort_keys=True)
-        return paths.runs() / "evaluation" / f"{self.title}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+        """Where the results go if no folder is given; another model, code, setting or data folder gets another one."""
+        data_dir = self.data_dir and str(Path(self.data_dir).absolute())
+        text = json.dumps([self.identity(), data_dir], sort_keys=True)
+        return paths.runs() / "evaluation" / f"{self.title}-{_digest(text.encode())[:10]}"
 
     def config(self, context: int) -> TrainConfig:
         """What loads the model and samples from it, as a training run's settings; a context holds so many tokens."""
@@ -133,8 +151,28 @@ class Settings:
         )
 
 
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def digest_of_files(files: Iterable[Path]) -> str:
+    """Sixteen hexadecimal digits from SHA-256 of names and contents of the files among some paths, in any order."""
+    found = []
+    for path in sorted(files):
+        if path.is_file():
+            with open(path, "rb") as file:
+                found.append([path.name, hashlib.file_digest(file, "sha256").hexdigest()])
+    return _digest(json.dumps(found).encode())
+
+
+@functools.cache
+def code_digest() -> str:
+    """Digest of the package's code: what a commit does not tell of a changed tree, or outside of git."""
+    return digest_of_files(Path(provenance.__file__).parent.rglob("*.py"))
+
+
 class Evaluator:
-    """A model that answers problems.
+    """A model that answers problems, once `start` has made its engine.
 
     Args:
         settings: how it is evaluated.
@@ -155,8 +193,16 @@ class Evaluator:
                 f"max_new_tokens {settings.max_new_tokens}: the context of {settings.title} holds {self.context} "
                 "tokens, prompt and completion together; lower it."
             )
-        self.template = tokenizer.chat_template
-        self.engine = make_engine(self.model, tokenizer, settings.config(self.context), tasks)
+        self.template, self.tasks = tokenizer.chat_template, tasks
+        self.engine = RolloutEngine(self.model, tokenizer, settings.config(self.context), tasks)  # reads, samples not
+
+    def start(self, prompt_tokens: int) -> None:
+        """Make the engine, for prompts of up to so many tokens: vLLM sets memory aside for the longest sequence.
+
+        Where a tool answers, that is the whole context: what a tool says has no limit in tokens.
+        """
+        tokens = self.context if self.engine.tools else prompt_tokens + self.settings.max_new_tokens
+        self.engine = make_engine(self.model, self.tokenizer, self.settings.config(tokens), self.tasks)
 
     @property
     def tokenizer(self):
@@ -172,11 +218,11 @@ class Evaluator:
         self.tokenizer.chat_template = self.template if protocol.chat else None
         return [dataclasses.replace(problem, prompt=protocol.ask(problem).prompt) for problem in problems]
 
-    def fitting(self, protocol: Protocol, texts: list[str]) -> list[bool]:
-        """Which prompts leave room for an answer."""
+    def lengths(self, protocol: Protocol, texts: list[str]) -> list[int | None]:
+        """Tokens of each prompt; None where it leaves no room for an answer."""
         room = self.context - (1 if protocol.by_letter else self.settings.max_new_tokens)
         ids = self.tokenizer(texts, add_special_tokens=not protocol.chat)["input_ids"]
-        return [len(prompt) <= room for prompt in ids]
+        return [len(prompt) if len(prompt) <= room else None for prompt in ids]
 
     def answer(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
         """A line of each problem.
@@ -187,7 +233,7 @@ class Evaluator:
             slots: their places among the task's problems; they key the random streams.
         """
         texts = self.texts(protocol, problems)
-        fits = self.fitting(protocol, texts)
+        fits = [length is not None for length in self.lengths(protocol, texts)]
         fitting = [i for i, fit in enumerate(fits) if fit]
         found = iter(())
         if fitting:
@@ -294,13 +340,14 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
     Raises:
         ConfigError: the folder holds something else, the model is found nowhere, or no prompt of a task fits.
         ValueError, FileNotFoundError, ConnectionError: a task or its records cannot be had.
+        SandboxRefused: a task runs programs, and this machine offers no sandbox.
     """
-    identity = {"settings": settings.identity(), "commit": provenance.git_commit()}
+    tasks = {name: get_task(name, settings.data_dir) for name in settings.tasks}
+    problems = {name: first(task.problems(settings.split), settings.problems) for name, task in tasks.items()}
+    identity = settings.identity() | {"data": _digest(repr(problems).encode())}
     if _finished(out, identity):
         return pd.read_csv(out / "table.csv")
     state = _ranks()
-    tasks = {name: get_task(name, settings.data_dir) for name in settings.tasks}
-    problems = {name: first(task.problems(settings.split), settings.problems) for name, task in tasks.items()}
     before = provenance.memory()
     evaluator = Evaluator(settings, tasks, state.device)
     protocols = _protocols(evaluator, tasks, problems)
@@ -340,24 +387,30 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
 def _protocols(
     evaluator: Evaluator, tasks: dict[str, Task], problems: dict[str, list[Problem]]
 ) -> dict[str, Protocol]:  # fmt: skip
-    """Each task's protocol; raises where a task has no problem, or none that fits into the model's context."""
-    c, found = evaluator.settings, {}
+    """Each task's protocol, and the engine started; raises where a task has no problem, or none fits the context."""
+    c, found, longest = evaluator.settings, {}, None
     for name, task in tasks.items():
         if not problems[name]:
             raise ConfigError(f"tasks: {name} has no {c.split} problem; leave it out, or take another split.")
         has_template = bool(evaluator.template)
         found[name] = protocol_of(task, problems[name][0], c.prompt, c.template, c.grading, has_template)
-        if not any(evaluator.fitting(found[name], evaluator.texts(found[name], problems[name]))):
+        lengths = evaluator.lengths(found[name], evaluator.texts(found[name], problems[name]))
+        fitting = [length for length in lengths if length is not None]
+        if not fitting:
             raise ConfigError(
                 f"tasks: no prompt of {name} fits into the {evaluator.context} tokens of {c.title}'s context with "
                 f"{c.max_new_tokens} new ones; lower max_new_tokens, or ask zero-shot."
             )
+        if not found[name].by_letter:
+            longest = max(*fitting, longest or 0)
+    if longest is not None:
+        evaluator.start(longest)
     return found
 
 
 def _ranks() -> PartialState:
     """This rank and the others; one process without a launcher."""
-    return PartialState(cpu=not torch.cuda.is_available())
+    return PartialState(cpu=not torch.cuda.is_available(), timeout=LONGEST_WAIT)
 
 
 def _finished(out: Path, identity: dict) -> bool:
@@ -372,14 +425,9 @@ def _refuse_other(out: Path, identity: dict) -> None:
             raise ConfigError(f"out: {str(out)!r} is not empty and holds no evaluation; give another folder.")
         return
     found = provenance.read_json(out / "run.json")
-    flat = [
-        {"commit": whole.get("commit"), **whole.get("settings", {}), "protocols": whole.get("protocols")}
-        for whole in (found, identity)
-    ]
+    flat = [{**whole, **whole.get("settings", {}), "settings": None} for whole in (found, identity)]
     changed = [
-        f"{name} {flat[0].get(name)!r}, not {value!r}"
-        for name, value in flat[1].items()
-        if flat[0].get(name) != value and not (name == "protocols" and value is None)
+        f"{name} {flat[0].get(name)!r}, not {value!r}" for name, value in flat[1].items() if flat[0].get(name) != value
     ]
     if changed:
         raise ConfigError(
@@ -397,13 +445,18 @@ def _answer_all(
     evaluator: Evaluator, protocols: dict[str, Protocol], problems: dict[str, list[Problem]], done: dict, shard: Path,
     state: PartialState,
 ) -> None:  # fmt: skip
-    """Append the lines of this rank's batches to its file. A batch that is done in part is made anew, whole."""
+    """Append the lines of this rank's batches to its file; the ranks take turns at those that are not done.
+
+    A batch that is done in part is made anew, whole.
+    """
     size = max(1, evaluator.settings.batch // evaluator.settings.k)
-    batches = [(name, start) for name, several in problems.items() for start in range(0, len(several), size)]
-    for name, start in batches[state.process_index :: state.num_processes]:
-        part = problems[name][start : start + size]
-        if all((name, problem.id) in done for problem in part):
-            continue
+    batches = [
+        (name, start, several[start : start + size])
+        for name, several in problems.items()
+        for start in range(0, len(several), size)
+    ]
+    left = [(name, start, part) for name, start, part in batches if any((name, p.id) not in done for p in part)]
+    for name, start, part in left[state.process_index :: state.num_processes]:
         begun = time.perf_counter()
         lines = evaluator.answer(protocols[name], part, list(range(start, start + len(part))))
         seconds = time.perf_counter() - begun
@@ -436,8 +489,14 @@ def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], de
 
 def _portable(command: list[str]) -> list[str]:
     """Of a path outside the repository its last part: run.json names no folder of the machine."""
-    inside = (str(paths.outputs()), str(paths.root()), sys.executable)
-    return [Path(word).name if Path(word).is_absolute() and not word.startswith(inside) else word for word in command]
+
+    def shorten(word: str) -> str:
+        path = Path(word)
+        known = word == sys.executable or any(path.is_relative_to(f) for f in (paths.outputs(), paths.root()))
+        return path.name if path.is_absolute() and not known else word
+
+    words = [part for word in command for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    return [shorten(word) for word in words]  # `provenance.portable` shortens the others
 
 
 def promote(out: Path, to: Path) -> None:
@@ -485,7 +544,8 @@ def main(argv: list[str] | None = None) -> None:
     add("--data-dir", help="the official files, each benchmark's in its own folder; default the hub")
     add("--engine", choices=tuple(ENGINES), default="transformers")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
-    add("--batch", type=int, default=defaults["batch"], help="completions decoded at once; default %(default)s")
+    add("--batch", type=int, default=defaults["batch"], help="completions decoded at once, default %(default)s; "
+        "a problem's k are never parted, so with k above it k at once")  # fmt: skip
     add("--seed", type=int, default=defaults["seed"])
     add("--out", type=Path, help="folder of the results; default one in outputs/runs/evaluation/")
     add("--record", help="a folder in outputs/reference/ that also receives them, without the benchmarks' texts")
@@ -507,5 +567,5 @@ def main(argv: list[str] | None = None) -> None:
             if record:
                 promote(out, paths.reference() / record)
         state.destroy_process_group()
-    except (ConnectionError, FileNotFoundError, ValueError) as error:
+    except (ConnectionError, FileNotFoundError, SandboxRefused, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")

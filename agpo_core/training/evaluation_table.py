@@ -1,13 +1,16 @@
 """From an evaluation's lines, one a problem, to its table, one row a task and metric.
 
-    accuracy   share of right answers, one completion a problem: greedy, or by the likeliest letter
-    avg@k      mean reward of k sampled completions
-    pass@j     chance that one of j is right, for j = 2, 4, 8, … and k; unbiased, from all k
-    maj@k      chance that the plurality vote of the k is right; ties count by expectation
+    accuracy      share of right answers, one completion a problem: greedy, or by the likeliest letter
+    avg@k         share of right answers among k sampled completions
+    mean reward   where a reward lies between 0 and 1: of CodeContests it is the share of a problem's tests passed
+    pass@j        chance that one of j is right, for j = 2, 4, 8, … and k; unbiased, from all k
+    maj@k         chance that the plurality vote of the k is right; ties count by expectation
 
 Right is a reward of 1. The vote key is the grader's canonical answer; a task whose answers are programs has no vote.
-Intervals are percentiles of the bootstrap over problems: they cover the choice of problems, and no other chance. A
-problem whose prompt does not fit into the model's context counts as wrong, and is counted under `too_long`.
+Intervals are percentiles of the bootstrap over problems: they cover the choice of problems, and no other chance. Over
+equal values the bootstrap is a point: none of n problems right gives [0, 0], though by the rule of three (95 %) up to
+3 / n remain likely, and all right gives [1, 1], though 1 - 3 / n is likely. A problem whose prompt does not fit into
+the model's context counts as wrong, and is counted under `too_long`.
 """
 
 from __future__ import annotations
@@ -19,9 +22,13 @@ import torch
 
 from agpo_core import metrics
 
+POINT = (
+    "Where all problems have the same value the bootstrap's interval is a point. It is not certainty: by the rule of "
+    "three, with none of n right up to 3/n remain likely, and with all right 1 - 3/n."
+)
 COLUMNS = [
     "model", "task", "n",
-    "metric", "value", "low", "high",  # [0, 1]; ends of the 95 % interval
+    "metric", "value", "low", "high",  # [0, 1]; ends of the 95 % interval, equal where all problems' values are
     "k", "tau", "p",  # completions a problem, temperature, nucleus
     "prompt", "template", "grading",
     "truncated",  # share of completions that the limit of tokens cut before they ended
@@ -58,13 +65,13 @@ def table(lines: dict[str, list[dict]], described: dict[str, dict]) -> pd.DataFr
 def values_of(lines: list[dict], greedy: bool) -> dict[str, list[float]]:
     """Each metric's value of each problem."""
     rewards_P_N = torch.tensor([line["rewards"] for line in lines], dtype=torch.float64)
+    right_P_N = rewards_P_N == 1
     k = rewards_P_N.shape[1]
-    if greedy:
-        return {"accuracy": rewards_P_N[:, 0].tolist()}
-    found = {f"avg@{k}": metrics.average_at_k(rewards_P_N)}
+    found = {"accuracy" if greedy else f"avg@{k}": metrics.average_at_k(right_P_N)}
+    if not torch.equal(rewards_P_N, right_P_N.double()):
+        found["mean reward"] = metrics.average_at_k(rewards_P_N)
     if k > 1:
-        right_P = (rewards_P_N == 1).sum(dim=1)
-        found |= {f"pass@{j}": metrics.pass_at_k(k, right_P, j) for j in _tries(k)}
+        found |= {f"pass@{j}": metrics.pass_at_k(k, right_P_N.sum(dim=1), j) for j in _tries(k)}
         if all(line["gold"] for line in lines):
             found[f"maj@{k}"] = metrics.majority_at_k([line["answers"] for line in lines], [*map(_gold, lines)])
     return {metric: values.tolist() for metric, values in found.items()}
@@ -86,10 +93,11 @@ def _mean(values: list) -> float:
 
 
 def text(found: pd.DataFrame) -> str:
-    """The table for a terminal: percent, and the interval in one column."""
+    """The table for a terminal: percent, the interval in one column, and a footnote where one is a point."""
     shown = found.copy()
     shown["value, %"] = [f"{100 * value:.1f}" for value in found["value"]]
     shown["95 %"] = [f"[{100 * a:.1f}, {100 * b:.1f}]" for a, b in zip(found["low"], found["high"], strict=True)]
     shown["truncated"] = [f"{share:.2f}" for share in found["truncated"]]
     columns = ["task", "n", "metric", "value, %", "95 %", *COLUMNS[COLUMNS.index("k") :]]
-    return shown[columns].to_string(index=False)
+    lines = shown[columns].to_string(index=False)
+    return f"{lines}\n\n{POINT}" if (found["low"] == found["high"]).any() else lines

@@ -786,7 +786,7 @@ def test_mmlus_own_prompt_shows_the_dev_questions_of_the_subject(tmp_path, monke
     for task in (get_task("mmlu_stem", tmp_path), get_task("mmlu_stem")):
         problem = next(p for p in task.problems("test") if p.subject == "college_physics" and p.answer == "D")
         shown = few_shot_prompt(task, problem, "mmlu")
-        assert shown.shots == 2 and shown.stop == "\n"
+        assert shown.shots == 2 and shown.stop == ""
         assert shown.prompt == (
             "The following are multiple choice questions (with answers) about college physics.\n\n"
             'college_physics, "quoted"\nand on: which?\nA. None\nB. a, b\nC. 3\nD. 4\nAnswer: A\n\n'

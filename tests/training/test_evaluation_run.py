@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,10 +20,10 @@ from transformers import PreTrainedTokenizerFast
 
 from agpo_core import paths, provenance
 from agpo_core.config import ConfigError
-from agpo_core.tasks import Problem
+from agpo_core.tasks import Problem, sandbox
 from agpo_core.tasks.benchmarks.table import MMLU_SUBJECTS
 from agpo_core.training import evaluation_run as module
-from agpo_core.training.evaluate import evaluate
+from agpo_core.training.evaluate import complete_and_grade
 from agpo_core.training.evaluation_run import Settings, first, letter_logps, main, promote, refuse_dirty, run
 from agpo_core.training.policy import load_policy
 from agpo_core.training.rollout import TransformersEngine
@@ -78,11 +79,13 @@ def rows(out):
 def test_greedy_accuracy_is_that_of_the_evaluation_in_training(settings, config, tmp_path):
     found = run(settings(), tmp_path, ["python"])
     engine = TransformersEngine(*load_policy(config()), config())
-    rewards, tokens = evaluate(engine, {"a": Answered("a")}, "test", 8, Accelerator())
-    assert [line["rewards"] for line in rows(tmp_path)] == [[reward] for reward in rewards["a"]]
-    assert 0 < sum(rewards["a"]) < 8
+    task = Answered("a")
+    graded, tokens = complete_and_grade(engine, {"a": task}, {"a": task.problems("test")}, Accelerator())
+    assert [line["rewards"] for line in rows(tmp_path)] == graded["a"]
+    right = sum(reward for (reward,) in graded["a"])
+    assert 0 < right < 8
     (row,) = found.to_dict("records")
-    assert (row["metric"], row["value"], row["n"]) == ("accuracy", sum(rewards["a"]) / 8, 8)
+    assert (row["metric"], row["value"], row["n"]) == ("accuracy", right / 8, 8)
     assert (row["k"], row["tau"], row["p"], row["tokens"]) == (1, 0.0, 1.0, tokens)
     assert row["low"] < row["value"] < row["high"]
 
@@ -134,6 +137,7 @@ def test_a_problem_that_does_not_fit_counts_as_wrong_and_is_counted(settings, mo
 
 def test_text_after_the_end_of_the_protocol_is_neither_graded_nor_kept(settings, tmp_path):
     evaluator = module.Evaluator(settings(max_new_tokens=6), {}, "cpu")
+    evaluator.start(prompt_tokens=58)
     problems, slots = Answered("a").problems("test"), list(range(8))
 
     def protocol(stop):
@@ -277,42 +281,132 @@ def test_a_finished_evaluation_is_read_and_not_made_again(settings, monkeypatch,
     pd.testing.assert_frame_equal(run(settings(), tmp_path, ["python"]), before)
 
 
-def test_two_ranks_write_what_one_writes(settings, monkeypatch, tmp_path):
-    run(settings(**SAMPLED), tmp_path / "one", ["python"])
+def copies(folder, tmp_path):
+    """The same model in two folders of one name."""
+    for name in "xy":
+        shutil.copytree(folder, tmp_path / name / "policy")
+    return [tmp_path / name / "policy" for name in "xy"]
+
+
+def test_two_models_of_one_name_share_no_folder_and_no_result(settings, model_folders, tmp_path):
+    one, other = copies(model_folders["qwen2"], tmp_path)
+    assert settings(model=str(one)).folder() == settings(model=str(other)).folder()  # a copy is the same model
+    with open(other / "model.safetensors", "r+b") as file:
+        file.seek(-1, 2)
+        last = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([last[0] ^ 1]))  # one bit of one weight
+    assert settings(model=str(one)).folder() != settings(model=str(other)).folder()
+    run(settings(model=str(one)), tmp_path / "out", ["python"])
+    with pytest.raises(ConfigError, match="was made with weights '[0-9a-f]{16}', not '[0-9a-f]{16}'. Give another"):
+        run(settings(model=str(other)), tmp_path / "out", ["python"])
+    assert settings(model="Someone/Model").identity()["weights"] is None
+
+
+@pytest.mark.parametrize("changed", [{"id": "x"}, {"prompt": "x"}, {"answer": "odd"}])
+def test_other_problems_are_another_evaluation(settings, monkeypatch, tmp_path, changed):
+    run(settings(), tmp_path / "out", ["python"])
+    several = Answered("a").problems("test")
+    several[3] = dataclasses.replace(several[3], **changed)
+    monkeypatch.setattr(Answered, "problems", lambda self, split: several)
+    with pytest.raises(ConfigError, match="was made with data '[0-9a-f]{16}', not '[0-9a-f]{16}'"):
+        run(settings(), tmp_path / "out", ["python"])
+    assert settings(data_dir="one").folder() != settings(data_dir="other").folder()
+
+
+def test_changed_code_is_another_evaluation_also_where_no_commit_tells(settings, monkeypatch, tmp_path):
+    monkeypatch.setattr(provenance, "git_commit", lambda: f"{COMMIT}-dirty")
+    before, folder = run(settings(), tmp_path, ["python"]), settings().folder()
+    pd.testing.assert_frame_equal(run(settings(), tmp_path, ["python"]), before)
+    monkeypatch.setattr(module, "code_digest", lambda: "other")
+    assert settings().folder() != folder
+    with pytest.raises(ConfigError, match="was made with code '[0-9a-f]{16}', not 'other'"):
+        run(settings(), tmp_path, ["python"])
+
+
+def test_the_engine_is_made_for_the_longest_prompt_and_its_answer_alone(settings, monkeypatch, tmp_path):
+    made, make_engine = [], module.make_engine
+    monkeypatch.setattr(module, "make_engine", lambda *given: made.append(given[2]) or make_engine(*given))
+    run(settings(), tmp_path, ["python"])
+    longest = max(len(problem.prompt) for problem in Answered("a").problems("test"))  # a character a token
+    assert [config.max_sequence_tokens for config in made] == [longest + 6]
+    evaluator = module.Evaluator(settings(), {}, "cpu")
+    evaluator.engine.tools = {"a": None}  # whose observations may fill the context
+    evaluator.start(longest)
+    assert evaluator.engine.config.max_sequence_tokens == 64
+
+
+@pytest.fixture
+def ranks(settings, monkeypatch):
+    """Evaluate with two ranks, in threads: ranks(out) gives their tables and, a file each, the lines they wrote."""
     barrier = threading.Barrier(2, timeout=60)
     loaded = [load_policy(settings().config(64)) for _ in range(2)]  # transformers loads in one thread alone
-    monkeypatch.setattr(module, "load_policy", lambda config: loaded[int(threading.current_thread().name)])
 
-    def state_of_thread(cpu=True):
+    def state_of_thread(cpu, timeout):
         rank = int(threading.current_thread().name)
         return SimpleNamespace(
             process_index=rank, num_processes=2, is_main_process=rank == 0, device="cpu",
             wait_for_everyone=barrier.wait,
         )  # fmt: skip
 
-    monkeypatch.setattr(module, "PartialState", state_of_thread)
     append, written = provenance.append_jsonl, {"rank0.jsonl": [], "rank1.jsonl": []}
 
     def watch(path, row):
         written[path.name].append((row["task"], row["id"]))
         append(path, row)
 
-    monkeypatch.setattr(provenance, "append_jsonl", watch)
-    tables = {}
+    def start_all(out):
+        monkeypatch.setattr(module, "PartialState", state_of_thread)
+        monkeypatch.setattr(module, "load_policy", lambda config: loaded[int(threading.current_thread().name)])
+        monkeypatch.setattr(provenance, "append_jsonl", watch)
+        tables = {}
 
-    def start(rank):
-        tables[rank] = run(settings(**SAMPLED), tmp_path / "two", ["python"])
+        def start(rank):
+            tables[rank] = run(settings(**SAMPLED), out, ["python"])
 
-    threads = [threading.Thread(target=start, args=(rank,), name=str(rank)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+        threads = [threading.Thread(target=start, args=(rank,), name=str(rank)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return tables, written
+
+    return start_all
+
+
+def test_two_ranks_write_what_one_writes(settings, ranks, tmp_path):
+    run(settings(**SAMPLED), tmp_path / "one", ["python"])
+    tables, written = ranks(tmp_path / "two")
     assert (tmp_path / "two" / "problems.jsonl").read_bytes() == (tmp_path / "one" / "problems.jsonl").read_bytes()
     assert [len(shard) for shard in written.values()] == [8, 8]  # batches of 2 problems, in turns
     assert written["rank1.jsonl"][:2] == [("a", "test-2"), ("a", "test-3")]
     pd.testing.assert_frame_equal(tables[0], tables[1])
     assert {path.name for path in (tmp_path / "two").iterdir()} == {"problems.jsonl", "table.csv", "run.json"}
+
+
+def test_ranks_share_what_a_broken_evaluation_has_left(settings, ranks, monkeypatch, tmp_path):
+    run(settings(**SAMPLED), tmp_path / "whole", ["python"])
+    answer, begun = module.Evaluator.answer, []
+
+    def until_killed(self, protocol, problems, slots):
+        begun.append(slots)
+        if len(begun) == 7:
+            raise KeyboardInterrupt
+        return answer(self, protocol, problems, slots) if len(begun) % 2 == 0 else []
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module.Evaluator, "answer", until_killed)  # batches 1, 3 and 5 of 8 are done: one rank's
+        run(settings(**SAMPLED), tmp_path / "two", ["python"])
+    _, written = ranks(tmp_path / "two")
+    assert [len(shard) for shard in written.values()] == [6, 4]  # 3 and 2 of the 5 batches of 2 problems
+    assert (tmp_path / "two" / "problems.jsonl").read_bytes() == (tmp_path / "whole" / "problems.jsonl").read_bytes()
+
+
+def test_a_rank_waits_longer_than_the_backends_ten_minutes(monkeypatch):
+    given = {}
+    monkeypatch.setattr(module, "PartialState", lambda **options: given.update(options))
+    module._ranks()
+    assert given["timeout"].days >= 1
 
 
 @pytest.mark.slow
@@ -416,15 +510,17 @@ def test_settings_reach_the_sampler(settings):
 
 
 def test_a_record_holds_no_text_of_a_benchmark_and_names_no_folder(settings, tmp_path):
-    run(settings(**SAMPLED), tmp_path / "out", [sys.executable, "-m", "x", "--data-dir", "/mnt/someone/data"])
+    words = ["--data-dir=/mnt/someone/data", "--model", f"{paths.root()}-old/policy"]
+    run(settings(**SAMPLED), tmp_path / "out", [sys.executable, "-m", "x", *words])
     promote(tmp_path / "out", tmp_path / "record")
     assert {path.name for path in (tmp_path / "record").iterdir()} == {"problems.jsonl", "table.csv", "run.json"}
     recorded, lines = provenance.read_jsonl(tmp_path / "record" / "problems.jsonl"), rows(tmp_path / "out")
     for line, kept in zip(lines, recorded, strict=True):
         assert kept == {key: value for key, value in line.items() if key not in ("prompt", "gold", "completions")}
     record = provenance.read_json(tmp_path / "record" / "run.json")
-    assert record["command"] == "python -m x --data-dir data" and record["commit"] == COMMIT
+    assert record["command"] == "python -m x --data-dir data --model policy" and record["commit"] == COMMIT
     assert "/" not in record["settings"]["model"]
+    assert not any(f"{folder}/" in json.dumps(record) for folder in (paths.root().parent, tmp_path, "/mnt"))
     assert (tmp_path / "record" / "table.csv").read_bytes() == (tmp_path / "out" / "table.csv").read_bytes()
 
 
@@ -457,6 +553,16 @@ def test_the_command_evaluates_prints_the_table_and_records(monkeypatch, capsys,
     settings = provenance.read_json(out / "run.json")["settings"]
     assert (settings["temperature"], settings["tasks"]) == (1.0, ["steps", "choice_facts"])
     assert (tmp_path / "reference" / "small" / "evaluation" / "table.csv").is_file()
+
+
+def test_a_task_of_programs_without_a_sandbox_is_refused_in_a_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(sandbox, "missing", lambda weak: ["network: open"])
+    monkeypatch.delenv(sandbox.WEAK_VARIABLE, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main(["--model", "tiny-qwen2-a", "--tasks", "gsm8k_python", "--out", str(tmp_path / "out")])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no full one (network: open). Open user namespaces" in line and sandbox.WEAK_VARIABLE in line
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from agpo_core.training.evaluation_table import COLUMNS, table, text, values_of
+from agpo_core.training.evaluation_table import COLUMNS, POINT, table, text, values_of
 
 
 def line(rewards, answers=None, gold="7", **more):
@@ -45,8 +45,10 @@ def test_tries_are_powers_of_two_and_k(k, tries):
 
 def test_programs_have_no_vote_and_a_share_of_their_tests_is_not_right():
     found = values_of([line([0.5, 1.0], gold="")], greedy=False)
-    assert found == {"avg@2": [0.75], "pass@2": [1.0]}
+    assert found == {"avg@2": [0.5], "mean reward": [0.75], "pass@2": [1.0]}
     assert values_of([line([0.5, 0.5], gold="")], greedy=False)["pass@2"] == [0.0]
+    found = values_of([line([0.25], gold=""), line([1.0], gold="")], greedy=True)
+    assert found == {"accuracy": [0.0, 1.0], "mean reward": [0.25, 1.0]}
 
 
 def test_one_completion_is_accuracy_if_greedy_and_avg_1_if_sampled():
@@ -71,3 +73,11 @@ def test_a_row_holds_sums_shares_and_an_interval_within_the_values():
     assert of_b["low"].map(math.isnan).all()  # the spread of one problem is unknown
     shown = text(found)
     assert "25.0" in shown and "accuracy" in shown and "[0.0, 75.0]" in shown
+    assert POINT not in shown
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_an_interval_that_is_a_point_has_a_footnote(reward):
+    found = table({"a": [line([reward])] * 50}, {"a": described(1, 0.0)})
+    assert (found["low"][0], found["high"][0]) == (reward, reward)
+    assert text(found).endswith(f"\n\n{POINT}")

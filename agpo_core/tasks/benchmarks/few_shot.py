@@ -33,14 +33,12 @@ class FewShot:
 
     Attributes:
         prompt, shots: the text, and how many demonstrations are in it.
-        stop: with it the next demonstration would begin: the protocol cuts a completion there.
-        by_letter: the answer is the likeliest of the letters A to D after the prompt; nothing is completed.
+        stop: with it the next demonstration would begin: the protocol cuts a completion there; empty: it does not.
     """
 
     prompt: str
     stop: str
     shots: int
-    by_letter: bool = False
 
 
 # file, shots, what follows the demonstrations, stop
@@ -204,7 +202,7 @@ def _mmlu(task: Task, problem: Problem) -> FewShot:
         raise ValueError(f"data_dir: the dev split has no question of {problem.subject}; {task.benchmark.release}")
     head = f"The following are multiple choice questions (with answers) about {problem.subject.replace('_', ' ')}."
     examples = [f"{_examination(shot)} {shot.answer}" for shot in shown]
-    return FewShot("\n\n".join([head, *examples, _examination(problem)]), "\n", len(shown), by_letter=True)
+    return FewShot("\n\n".join([head, *examples, _examination(problem)]), stop="", shots=len(shown))
 
 
 def _examination(problem) -> str:
