@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from agpo_core.tasks import SPLITS
+from agpo_core.tasks.sandbox import SandboxRefused
 
 
 def grade(arguments: argparse.Namespace) -> None:
@@ -66,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         arguments.run(arguments)
-    except (ConnectionError, FileNotFoundError, ValueError) as error:
+    except (ConnectionError, FileNotFoundError, SandboxRefused, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     return 0
 

@@ -15,7 +15,8 @@ space and punctuation are dropped. What carries meaning in a formula stays: a le
 X), and so do signs (12-5 is not 12+5). A prompt of fewer than n words is compared exactly, and in no other way.
 
 What is not the question is left out: lines that open or close all prompts of a set, a task's instruction; and n-grams
-that stand in more than 10 problems of one set, its phrases.
+that stand in more than 10 problems of the evaluation set, its phrases. Training problems are not counted for this: many
+copies of one evaluation problem are no phrase.
 
 What neither rule sees: a translation, a paraphrase, a problem whose numbers break every run.
 """
@@ -36,7 +37,7 @@ from agpo_core.tasks import SPLITS, Problem, get_task
 
 NGRAM = 13  # words
 CONTAMINATED = 0.5  # share of n-grams from which a problem counts as known
-COMMON = 10  # problems of one set; an n-gram that stands in more is a phrase
+COMMON = 10  # problems of an evaluation set; an n-gram that stands in more is a phrase
 
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(
@@ -119,45 +120,66 @@ def overlaps(
     for name, problems in (*train.items(), *evaluation.items()):
         if not problems:
             raise ValueError(f"{name} holds no problem: give a set with some.")
-    ours, theirs = (
-        {name: [words(text) for text in questions(problems)] for name, problems in sets.items()}
-        for sets in (train, evaluation)
-    )
-    return {(a, b): _overlap(train[a], ours[a], evaluation[b], theirs[b], n) for a in train for b in evaluation}
+    theirs = {name: _Index(problems, n) for name, problems in evaluation.items()}
+    places = set().union(*(index.places for index in theirs.values()))
+    found = {}
+    for a, problems in train.items():
+        ours = [_reduced(words(text), n, places) for text in questions(problems)]
+        found |= {(a, b): _overlap(problems, ours, index, n) for b, index in theirs.items()}
+    return found
 
 
-def _overlap(
-    train: Sequence[Problem], ours: list[tuple[str, ...]],
-    evaluation: Sequence[Problem], theirs: list[tuple[str, ...]], n: int,
-) -> Overlap:  # fmt: skip
-    """`ours` and `theirs`: the words of each problem."""
-    first = {text: e for e, text in reversed([*enumerate(theirs)]) if text}
-    theirs = [_grams(text, n) for text in theirs]
-    places = defaultdict(list)
-    for e, grams in enumerate(theirs):
-        for gram in grams:
-            places[gram].append(e)
-    seen = Counter(gram for text in ours for gram in _grams(text, n) if gram in places)
-    phrases = {gram for gram, count in seen.items() if max(count, len(places[gram])) > COMMON}
-    sizes = [len(grams - phrases) for grams in theirs]
-    hits = []
-    for problem, text in zip(train, ours, strict=True):
-        if text in first:
-            hits.append(Hit(problem.id, evaluation[first[text]].id, True, 1.0))
-            continue
-        grams = _grams(text, n) - phrases
-        common = Counter(e for gram in grams if gram in places for e in places[gram])
-        shares = {e: count / min(len(grams), sizes[e]) for e, count in common.items()}
-        if shares:
+class _Index:
+    """Where words and n-grams stand in an evaluation set.
+
+    Attributes:
+        ids: of its problems.
+        first: the first place of each text that has a word.
+        places: of each n-gram, in order.
+        phrases: n-grams that stand in more than `COMMON` problems.
+        sizes: of each problem's n-grams, without phrases.
+    """
+
+    def __init__(self, problems: Sequence[Problem], n: int):
+        texts = [words(text) for text in questions(problems)]
+        grams = [_grams(text, n) for text in texts]
+        self.ids = [problem.id for problem in problems]
+        self.first = {text: e for e, text in reversed([*enumerate(texts)]) if text}
+        self.places = defaultdict(list)
+        for e, several in enumerate(grams):
+            for gram in several:
+                self.places[gram].append(e)
+        self.phrases = {gram for gram, where in self.places.items() if len(where) > COMMON}
+        self.sizes = [len(several - self.phrases) for several in grams]
+
+
+def _reduced(text: tuple[str, ...], n: int, places: set) -> tuple[tuple[str, ...], int, set]:
+    """A training text, how many n-grams it has, and those among them that stand in `places`: the others can go."""
+    grams = _grams(text, n)
+    return text, len(grams), grams & places
+
+
+def _overlap(train: Sequence[Problem], ours: list[tuple[tuple[str, ...], int, set]], index: _Index, n: int) -> Overlap:
+    """`ours`: of each training problem what `_reduced` gives."""
+    hits, seen = [], set()
+    for problem, (text, size, grams) in zip(train, ours, strict=True):
+        known = {gram for gram in grams if gram in index.places} - index.phrases
+        seen |= known
+        if text in index.first:
+            hits.append(Hit(problem.id, index.ids[index.first[text]], True, 1.0))
+        elif known:
+            size -= len(grams & index.phrases)
+            common = Counter(e for gram in known for e in index.places[gram])
+            shares = {e: count / min(size, index.sizes[e]) for e, count in common.items()}
             best = min(shares, key=lambda e: (-shares[e], e))
-            hits.append(Hit(problem.id, evaluation[best].id, False, shares[best]))
+            hits.append(Hit(problem.id, index.ids[best], False, shares[best]))
     return Overlap(
         n=n,
         train=len(train),
-        evaluation=len(evaluation),
+        evaluation=len(index.ids),
         hits=tuple(hits),
-        covered=(len(seen) - len(phrases)) / len(places) if places else float("nan"),
-        short=sum(len(text) < n for text in ours),
+        covered=len(seen) / len(index.places) if index.places else float("nan"),
+        short=sum(len(text) < n for text, *_ in ours),
     )
 
 

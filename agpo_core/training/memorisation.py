@@ -11,19 +11,17 @@ A question whose rest is short, or follows from its beginning, can be completed 
 that has seen a question need not recite it. Where none of n prompts is memorised, the bootstrap's interval is the point
 0, although a share of 3 / n would still give none in one probe of twenty.
 
-OUT gets memorisation.jsonl (a line a problem, with no text of it), table.csv and run.json.
+OUT gets memorisation.jsonl (a line a problem, with no text of it), table.csv and run.json, which says how it ended.
 """
 
 import argparse
 import copy
 import math
-import platform
 import statistics
 import sys
-import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from os.path import commonprefix
 from pathlib import Path
 
@@ -34,6 +32,7 @@ from agpo_core import metrics, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
 from agpo_core.tasks import SPLITS, Problem, get_task
 from agpo_core.tasks.decontamination import questions
+from agpo_core.tasks.sandbox import SandboxRefused
 from agpo_core.training.policy import load_policy
 from agpo_core.training.rollout import make_engine
 
@@ -70,23 +69,21 @@ def common_characters(completion: str, rest: str) -> tuple[int, int]:
 
 
 def probe(
-    model, tokenizer, texts: Sequence[str], shown: float = 0.5, temperature: float = 0.1, seed: int = 42,
-    engine: str = "transformers",
+    model, tokenizer, texts: Sequence[str], config: TrainConfig, shown: float = 0.5, temperature: float = 0.1
 ) -> list[dict]:  # fmt: skip
     """Let a model complete truncated texts.
 
     Args:
         model, tokenizer: a causal language model, and its tokenizer; a chat template is not used.
         texts: what it may have memorised.
+        config: uses model, dtype, seed, engine, rollout_batch, group_size.
         shown: share of a text's tokens that it is shown, in (0, 1).
         temperature: >= 0; 0 decodes greedily.
-        seed: of the samples, in [0, 2**31).
-        engine: what samples, see `TrainConfig.engine`.
     Returns:
         a dict for each text: tokens (of the rest), characters (of the rest), prefix (characters of the rest that were
         reproduced before the first other one), memorised (all of them were).
     Raises:
-        ConfigError: shown, temperature or seed is out of range, or a text is longer than the model's context.
+        ConfigError: shown or temperature is out of range, or a text is longer than the model's context.
         ValueError: a text cannot be cut.
     """
     if not 0 < shown < 1:
@@ -103,15 +100,14 @@ def probe(
         raise ConfigError(
             f"a text needs {longest + room} tokens and the model's context has {context}: leave out long texts."
         )
-    config = TrainConfig(
-        seed=seed, top_p=1.0, max_completion_tokens=room, max_sequence_tokens=longest + room, engine=engine
-    )
+    config = replace(config, top_p=1.0, max_completion_tokens=room, max_sequence_tokens=longest + room)
     sampler = make_engine(model, plain, config)
     problems = [Problem("memorisation", str(i), start, rest) for i, (start, rest) in enumerate(pairs)]
     completions, at_once = [], config.rollout_batch // config.group_size
     for first in range(0, len(problems), at_once):
         part = problems[first : first + at_once]
-        prompts = sampler.encode(part, list(range(first, first + len(part))))
+        slots = [zlib.crc32(problem.prompt.encode()) for problem in part]  # the other texts do not move a sample
+        prompts = sampler.encode(part, slots)
         tau_P = torch.full((len(part),), temperature, device=prompts.slots_P.device)
         completions += sampler.sample(prompts, sampler.open(prompts), 1, tau_P, "evaluation", 0).texts
     lines = []
@@ -174,60 +170,62 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--temperature", type=float, default=0.1, help="0: greedy")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--engine", choices=FIELDS["engine"].metadata["choices"], default="transformers")
+    parser.add_argument("--dtype", choices=FIELDS["dtype"].metadata["choices"], default="float32")
     parser.add_argument("--data-dir", metavar="FOLDER", help="the official files; default: the hub")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     arguments = parser.parse_args(argv)
     try:
-        found = run(arguments, [sys.executable, "-m", "agpo_core.training.memorisation", *(argv or sys.argv[1:])])
-    except (ConnectionError, FileNotFoundError, ValueError) as error:
+        found = run(arguments)
+    except (ConnectionError, FileNotFoundError, SandboxRefused, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     print(found.to_string(index=False, float_format="{:.3f}".format))
     return 0
 
 
-def run(arguments: argparse.Namespace, command: list[str]) -> pd.DataFrame:
+def run(arguments: argparse.Namespace) -> pd.DataFrame:
     """Probe, write what was found into the folder `out`, and return its table.
 
     Raises:
-        ConfigError: the folder holds the lines of another probe, or a setting is out of range.
+        ConfigError: the folder holds something, or a setting is out of range.
+        SandboxRefused: a task runs programs, and this machine offers no sandbox.
     """
-    started, begun = datetime.now(UTC), time.perf_counter()
-    out = arguments.out
-    if (out / LINES).exists():
-        raise ConfigError(f"out: {out} holds a probe; give another folder, or delete that one.")
+    out, before = arguments.out, provenance.memory()
+    if out.exists() and {path.name for path in out.iterdir()} - {"run.json"}:  # it alone: of a probe that failed
+        raise ConfigError(f"out: {out} is not empty; give another folder, or delete that one.")
     if arguments.problems < 1:
         raise ConfigError(f"problems={arguments.problems} must be 1 or more.")
-    asked = {
-        name: first_questions(name, arguments.split, arguments.problems, arguments.data_dir)
-        for name in arguments.tasks.split(",")
-    }
-    model, tokenizer = load_policy(TrainConfig(model=arguments.model))
+    asked = [
+        (name, problem)
+        for name in dict.fromkeys(arguments.tasks.split(","))
+        for problem in first_questions(name, arguments.split, arguments.problems, arguments.data_dir)
+    ]
+    config = TrainConfig(model=arguments.model, dtype=arguments.dtype, seed=arguments.seed, engine=arguments.engine)
+    model, tokenizer = load_policy(config)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    settings = {name: getattr(arguments, name) for name in ("shown", "temperature", "seed", "engine")}
-    lines = []
-    for name, problems in asked.items():
-        found = probe(model, tokenizer, [problem.prompt for problem in problems], **settings)
-        lines += [{"task": name, "id": p.id, **line} for p, line in zip(problems, found, strict=True)]
+    # Of a folder of this machine its last part.
+    settings = {name: Path(value).name if Path(str(value)).is_absolute() else value
+                for name, value in vars(arguments).items() if value is not None}  # fmt: skip
+    words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, "-m", "agpo_core.training.memorisation", *words]
+    record = {
+        key: value
+        for key, value in provenance.collect(command, config).items()
+        if key not in ("method", "hash", "numerics_version")  # a training run's
+    } | {name: value for name, value in settings.items() if name not in ("out", "data_dir")}
     out.mkdir(parents=True, exist_ok=True)
-    for line in lines:
-        provenance.append_jsonl(out / LINES, line)
-    rows = table(lines)
-    rows.to_csv(out / "table.csv", index=False)
-    provenance.write_json(
-        out / "run.json",
-        {
-            "command": provenance.portable(command),
-            "commit": provenance.git_commit(),
-            "python": platform.python_version(),
-            "versions": provenance.versions(),
-            "hardware": provenance.hardware(),
-            "started": started.isoformat(timespec="milliseconds"),
-            "seconds": round(time.perf_counter() - begun, 1),
-            "model": arguments.model,
-            "split": arguments.split,
-            **settings,
-        },
-    )
+    provenance.write_json(out / "run.json", record)
+    error = None
+    try:
+        found = probe(model, tokenizer, [p.prompt for _, p in asked], config, arguments.shown, arguments.temperature)
+        lines = [{"task": name, "id": p.id, **line} for (name, p), line in zip(asked, found, strict=True)]
+        rows = table(lines)
+        rows.to_csv(out / "table.csv", index=False)
+        provenance.write_jsonl(out / LINES, lines)
+    except BaseException as raised:
+        error = f"{type(raised).__name__}: {raised}"
+        raise
+    finally:
+        provenance.write_json(out / "run.json", provenance.conclude(record, int(error is not None), error, before))
     return rows
 
 

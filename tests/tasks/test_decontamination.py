@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agpo_core.tasks import Problem, get_task
+from agpo_core.tasks import Problem, decontamination, get_task, sandbox
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.decontamination import Hit, load_sets, overlap, overlaps, questions, report, table, words
 
@@ -161,14 +161,28 @@ def test_covered_is_the_share_of_the_evaluation_sets_runs():
     assert found.covered == 2 / 4
 
 
-@pytest.mark.parametrize(("copies", "hits"), [(10, 10), (11, 0)])
-@pytest.mark.parametrize("in_training", [True, False])
-def test_a_run_that_stands_in_more_than_ten_problems_of_a_set_is_a_phrase(copies, hits, in_training):
+@pytest.mark.parametrize(("copies", "hits"), [(10, 1), (11, 0)])
+def test_a_run_that_stands_in_more_than_ten_evaluation_problems_is_a_phrase(copies, hits):
     many = problems(*(f"{filler(i)} {numbered(1, 13)}" for i in range(copies)))
-    one = problems(f"{numbered(1, 13)} end", filler(99))
-    found = overlap(many, one) if in_training else overlap(one, many)
-    assert len(found.hits) == (hits if in_training else min(hits, 1))
+    found = overlap(problems(f"{numbered(1, 13)} end", filler(99)), many)
+    assert len(found.hits) == hits
     assert (found.covered == 0) == (hits == 0)
+
+
+def test_eleven_variants_of_an_evaluation_problem_do_not_hide_one_another():
+    train = problems(*(f"variant{i} {numbered(1, 14)} {i}" for i in range(11)), filler(1))
+    found = overlap(train, problems(f"{numbered(1, 14)} end", filler(2)))
+    # 16 and 15 words: 4 and 3 runs of 13, of which w1 to w13 and w2 to w14 are shared
+    assert found.hits == tuple(Hit(str(i), "0", False, 2 / 3) for i in range(11))
+    assert found.covered == 2 / 3 and len(found.contaminated) == 11
+
+
+def test_a_phrase_counts_in_neither_prompt():
+    phrase = numbered(1, 13)
+    evaluation = problems(*(f"{filler(i)} {phrase}" for i in range(10)), f"{phrase} end {numbered(21, 33)}")
+    [hit] = overlap(problems(f"{phrase} {numbered(21, 33)}", filler(99)), evaluation).hits
+    # The training prompt has 14 runs, one of which is the phrase; w21 to w33 is the only one that both have
+    assert (hit.evaluation_id, hit.share) == ("10", 1 / 13)
 
 
 def test_the_evaluation_problem_that_overlaps_most_is_named():
@@ -260,6 +274,23 @@ def test_the_command_prints_the_report_and_names_what_is_wrong(capsys):
     assert stop.value.code == 2 and "use one of train, dev, test" in capsys.readouterr().err
 
 
+def test_each_set_is_read_once_however_many_it_is_compared_with(monkeypatch):
+    read = []
+    monkeypatch.setattr(decontamination, "_grams", lambda text, n: read.append(text) or set())
+    sets = [{name: problems(f"{name} x") for name in names} for names in ("ab", "cde")]
+    overlaps(*sets)
+    assert sorted(read) == [(name, "x") for name in "abcde"]
+
+
+def test_without_a_sandbox_the_command_says_what_to_do_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sandbox, "missing", lambda weak: ("start: no user namespaces",))
+    monkeypatch.delenv(sandbox.WEAK_VARIABLE, raising=False)
+    with pytest.raises(SystemExit) as stop:
+        main(["show", "gsm8k_python", "0"])
+    [line] = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 2 and "no user namespaces" in line and "AGPO_WEAK_SANDBOX=1" in line
+
+
 # -- the official files
 
 
@@ -291,3 +322,13 @@ def test_mmlu_stem_asks_questions_of_maths_training_set():
     found = overlap(sets["math:train"], sets["mmlu_stem:test"])
     assert [hit.share for hit in found.hits if hit.contaminated] == [1.0] * 3  # with options to choose from added
     assert not any(hit.exact for hit in found.hits)
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("train", "evaluation"),
+    [("orz", "aime24"), ("orz", "aime25"), ("dapo", "aime24"), ("knights_and_knaves", "knights_and_knaves")],
+)
+def test_what_training_sets_say_again_and_again_contaminates_nothing(train, evaluation):
+    [found] = overlaps(load_sets([train], "train", DATA), load_sets([evaluation], "test", DATA)).values()
+    assert found.contaminated == []

@@ -9,13 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agpo_core.config import ConfigError
-from agpo_core.tasks import get_task
+from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.tasks import get_task, sandbox
+from agpo_core.training import memorisation
 from agpo_core.training.memorisation import (
     common_characters,
     first_questions,
     main,
-    probe,
     table,
     truncate,
 )
@@ -31,6 +31,10 @@ TEXTS = [
     "Only Max saw 60 owls fly",
     "Fix 2 locks, sell 3 caps",
 ]
+
+
+def probe(model, tokenizer, texts, seed=42, **settings):
+    return memorisation.probe(model, tokenizer, texts, TrainConfig(seed=seed), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +169,13 @@ def test_many_texts_are_those_of_few(parrot):
     assert probe(*parrot, TEXTS * 9, temperature=0.0) == few * 9  # more than are decoded at once
 
 
+def test_a_text_s_sample_does_not_depend_on_the_others(parrot):
+    def found(texts):
+        return probe(*parrot, texts, shown=0.2, temperature=3.0)
+
+    assert found(TEXTS)[3:] == found(TEXTS[3:])
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -206,22 +217,70 @@ def test_a_task_gives_its_first_questions_without_the_instruction(tmp_path):
         first_questions("gsm8k", "dev", 201, tmp_path)
 
 
+def folder_of(problems, where):
+    """A folder with GSM8K's training file."""
+    rows = [{"question": f"What is 7 * {i}?", "answer": f"#### {7 * i}"} for i in range(problems)]
+    where.mkdir()
+    (where / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return where
+
+
 def test_the_command_writes_lines_without_text_the_table_and_the_circumstances(tmp_path, capsys):
-    arguments = ["--model", "tiny-qwen2-a", "--tasks", "steps,equations", "--problems", "3", "--out", str(tmp_path)]
+    data, out = folder_of(201, tmp_path / "data"), tmp_path / "out"
+    arguments = ["--model", "tiny-qwen2-a", "--tasks", "steps,gsm8k", "--problems", "3", "--dtype", "bfloat16"]
+    arguments += ["--data-dir", str(data), f"--out={out}"]
     assert main(arguments) == 0
     printed = capsys.readouterr().out.splitlines()
-    lines = [json.loads(line) for line in (tmp_path / "memorisation.jsonl").read_text().splitlines()]
-    ids = [(name, p.id) for name in ("steps", "equations") for p in get_task(name).problems("dev")[:3]]
+    lines = [json.loads(line) for line in (out / "memorisation.jsonl").read_text().splitlines()]
+    ids = [(name, p.id) for name in ("steps", "gsm8k") for p in get_task(name, data).problems("dev")[:3]]
     assert [(line["task"], line["id"]) for line in lines] == ids
     assert set(lines[0]) == {"task", "id", "tokens", "characters", "prefix", "memorised"}
-    assert [row.split()[:2] for row in printed[1:]] == [["steps", "3"], ["equations", "3"]]
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "table.csv"), table(lines))
-    run = json.loads((tmp_path / "run.json").read_text())
+    assert [row.split()[:2] for row in printed[1:]] == [["steps", "3"], ["gsm8k", "3"]]
+    pd.testing.assert_frame_equal(pd.read_csv(out / "table.csv"), table(lines))
+    run = json.loads((out / "run.json").read_text())
     assert run["command"].startswith("python -m agpo_core.training.memorisation --model tiny-qwen2-a --tasks steps,")
     assert (run["model"], run["split"], run["shown"], run["temperature"]) == ("tiny-qwen2-a", "dev", 0.5, 0.1)
+    assert (run["status"], run["exit_status"], run["dtype"], run["seed"]) == ("finished", 0, "bfloat16", 42)
+    assert str(tmp_path) not in (out / "run.json").read_text()
     with pytest.raises(SystemExit):
         main(arguments)
-    assert re.search("holds a probe; give another folder", capsys.readouterr().err)
+    assert re.search("is not empty; give another folder", capsys.readouterr().err)
+
+
+def test_all_tasks_share_one_engine_of_the_dtype_and_model_asked_for(tmp_path, monkeypatch):
+    made = []
+
+    def make(model, tokenizer, config):
+        made.append((model.dtype, config.dtype, config.model, config.seed))
+        return engine(model, tokenizer, config)
+
+    engine = memorisation.make_engine
+    monkeypatch.setattr(memorisation, "make_engine", make)
+    options = ["--problems", "2", "--dtype", "bfloat16", "--seed", "7", "--out", str(tmp_path)]
+    main(["--model", "tiny-llama", "--tasks", "steps,equations", *options])
+    assert made == [(torch.bfloat16, "bfloat16", "tiny-llama", 7)]
+
+
+def test_a_probe_that_fails_says_so_and_its_folder_can_be_used_again(tmp_path, capsys):
+    arguments = ["--model", "tiny-qwen2-a", "--tasks", "steps", "--problems", "2", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--shown", "2"])
+    message = "shown=2.0 must lie between 0 and 1"
+    assert stop.value.code == 2 and message in capsys.readouterr().err
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert (run["status"], run["exit_status"]) == ("failed", 1) and f"ConfigError: {message}" in run["error"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    assert main(arguments) == 0
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_machine_without_a_sandbox_is_told_what_to_do_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sandbox, "missing", lambda weak: ("start: no user namespaces",))
+    monkeypatch.delenv(sandbox.WEAK_VARIABLE, raising=False)
+    with pytest.raises(SystemExit) as stop:
+        main(["--model", "tiny-qwen2-a", "--tasks", "gsm8k_python", "--out", str(tmp_path / "out")])
+    [line] = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 2 and "no user namespaces" in line and "AGPO_WEAK_SANDBOX=1" in line
 
 
 @pytest.mark.parametrize(
@@ -229,7 +288,7 @@ def test_the_command_writes_lines_without_text_the_table_and_the_circumstances(t
     [
         (["--tasks", "chess"], "unknown task 'chess'"),
         (["--problems", "0"], "problems=0 must be 1 or more"),
-        (["--shown", "2"], "shown=2.0 must lie between 0 and 1"),
+        (["--seed", "-1"], "seed must be in [0, 2**31)"),
         (["--model", "tests"], "model 'tests' could not be loaded"),  # a folder without a model
     ],
 )
