@@ -16,7 +16,7 @@ from agpo_core.tasks.tools import Calculator, Python, Reply, Tool
 from agpo_core.training import rollout, tool_start
 from agpo_core.training import run as run_module
 from agpo_core.training.batch import Batch, minibatch_loss
-from agpo_core.training.evaluate import evaluate
+from agpo_core.training.evaluate import complete_and_grade
 from agpo_core.training.policy import completion_logits, load_policy, token_logps
 from agpo_core.training.rollout import TransformersEngine, closing_tokens, sample_token, score
 from agpo_core.training.train import train
@@ -597,4 +597,5 @@ def test_greedy_evaluation_takes_all_turns(config, fresh_accelerator):
                 turn, turns, calls = "", 2, calls + 1
         expected.append(task.grade(problem, text).reward)
     assert calls >= 2
-    assert evaluate(engine, {"toy": task}, "test", 8, Accelerator()) == ({"toy": expected}, tokens)
+    graded = complete_and_grade(engine, {"toy": task}, {"toy": task.problems("test")}, Accelerator())
+    assert graded == ({"toy": [[reward] for reward in expected]}, tokens)
