@@ -77,10 +77,10 @@ def few_problems(record: Results) -> pd.DataFrame:
     runs = record.runs.drop_duplicates(KEY).set_index(KEY)
     titles = {
         "train_pass_1": "trained on: pass@1",
-        "train_pass_16": "pass@16",
+        "train_pass_16": "trained on: pass@16",
         "pass_1": "others: pass@1",
-        "pass_16": "pass@16 ",
-        "score": "greedy",
+        "pass_16": "others: pass@16",
+        "score": "others: greedy",
     }
     values = 100 * runs[list(titles)].rename(columns=titles)
     for title, point in _curve(record, "dev").items():

@@ -11,7 +11,7 @@ from accelerate.utils import gather_object
 
 from agpo_core.config import ConfigError
 from agpo_core.tasks import Problem, Task
-from agpo_core.training.rollout import TransformersEngine, score
+from agpo_core.training.rollout import RolloutEngine, score
 
 
 def first_problems(tasks: dict[str, Task], split: str, count: int | None) -> dict[str, list[Problem]]:
@@ -33,7 +33,7 @@ def first_problems(tasks: dict[str, Task], split: str, count: int | None) -> dic
 
 
 def complete_and_grade(
-    engine: TransformersEngine, tasks: dict[str, Task], problems: dict[str, list[Problem]], accelerator: Accelerator,
+    engine: RolloutEngine, tasks: dict[str, Task], problems: dict[str, list[Problem]], accelerator: Accelerator,
     samples: int = 1, tau: float = 0.0,
 ) -> tuple[dict[str, list[list[float]]], int]:  # fmt: skip
     """Rewards of each problem's completions; a draw depends on the seed and on the problem's place, not on the batch.
