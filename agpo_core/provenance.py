@@ -95,17 +95,24 @@ def peak_memory() -> float:
 
 
 def portable(command: list[str]) -> str:
-    """The command line as it would be typed in the repository: `python`, and relative paths."""
+    """The command line as it would be typed in the repository: `python`, and relative paths.
+
+    Of a path outside the repository its last part stays: a record names no folder of the machine that made it.
+    """
 
     def shorten(word: str) -> str:
         if word == sys.executable:
             return "python"
+        if word.startswith("--") and "=" in word:
+            name, value = word.split("=", 1)
+            return f"{name}={shorten(value)}"
         path = Path(word)
         if path.is_absolute():
             if path.is_relative_to(paths.outputs()):
                 return (Path("outputs") / path.relative_to(paths.outputs())).as_posix()
             if path.is_relative_to(paths.root()):
                 return path.relative_to(paths.root()).as_posix()
+            return path.name
         return word
 
     return " ".join(shorten(word) for word in command)

@@ -87,6 +87,9 @@ def test_a_command_names_no_folder_of_the_machine(monkeypatch, tmp_path):
     words = [sys.executable, "-m", "train", "--run-dir", str(tmp_path.resolve() / "runs" / "a")]
     assert provenance.portable(words) == "python -m train --run-dir outputs/runs/a"
     assert provenance.portable([str(paths.params() / "tiny.yaml")]) == "params/tiny.yaml"
+    beside = paths.root().with_name(paths.root().name + "-data")  # not in the repository, whatever its name begins with
+    words = ["--data-dir", str(beside / "official"), f"--out={paths.root() / 'a'}", "--model=/models/x/policy"]
+    assert provenance.portable(words) == "--data-dir official --out=a --model=policy"
 
 
 def test_a_record_is_concluded_by_the_exit_status():

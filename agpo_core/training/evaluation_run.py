@@ -359,7 +359,7 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
     out.mkdir(parents=True, exist_ok=True)
     record = {
         key: value
-        for key, value in provenance.collect(_portable(command), settings.config(evaluator.context)).items()
+        for key, value in provenance.collect(command, settings.config(evaluator.context)).items()
         if key not in ("method", "hash", "numerics_version")  # a training run's
     } | identity
     error = None
@@ -485,18 +485,6 @@ def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], de
         out / "problems.jsonl",
         [{key: line[key] for key in line if key != "seconds"} for several in lines.values() for line in several],
     )
-
-
-def _portable(command: list[str]) -> list[str]:
-    """Of a path outside the repository its last part: run.json names no folder of the machine."""
-
-    def shorten(word: str) -> str:
-        path = Path(word)
-        known = word == sys.executable or any(path.is_relative_to(f) for f in (paths.outputs(), paths.root()))
-        return path.name if path.is_absolute() and not known else word
-
-    words = [part for word in command for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    return [shorten(word) for word in words]  # `provenance.portable` shortens the others
 
 
 def promote(out: Path, to: Path) -> None:

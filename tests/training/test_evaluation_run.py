@@ -518,7 +518,7 @@ def test_a_record_holds_no_text_of_a_benchmark_and_names_no_folder(settings, tmp
     for line, kept in zip(lines, recorded, strict=True):
         assert kept == {key: value for key, value in line.items() if key not in ("prompt", "gold", "completions")}
     record = provenance.read_json(tmp_path / "record" / "run.json")
-    assert record["command"] == "python -m x --data-dir data --model policy" and record["commit"] == COMMIT
+    assert record["command"] == "python -m x --data-dir=data --model policy" and record["commit"] == COMMIT
     assert "/" not in record["settings"]["model"]
     assert not any(f"{folder}/" in json.dumps(record) for folder in (paths.root().parent, tmp_path, "/mnt"))
     assert (tmp_path / "record" / "table.csv").read_bytes() == (tmp_path / "out" / "table.csv").read_bytes()
