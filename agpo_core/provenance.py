@@ -118,6 +118,20 @@ def portable(command: list[str]) -> str:
     return " ".join(shorten(word) for word in command)
 
 
+def measurement(commit: str, started: datetime) -> dict:
+    """Where figures come from that this command has measured since `started`, with code of this commit."""
+    return {
+        "command": portable([sys.executable, *sys.argv]),
+        "commit": commit,
+        "python": platform.python_version(),
+        "versions": versions(),
+        "hardware": hardware(),
+        "load_average": os.getloadavg()[0],
+        "started": started.isoformat(timespec="milliseconds"),
+        "seconds": round((datetime.now(UTC) - started).total_seconds(), 1),
+    }
+
+
 def git_commit(repository: Path | None = None) -> str:
     """The checked-out commit, with -dirty where anything but `outputs/` differs from it.
 

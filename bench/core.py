@@ -27,11 +27,8 @@ import importlib.metadata
 import importlib.util
 import math
 import multiprocessing
-import os
-import platform
 import re
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -368,7 +365,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.record and len(commit) != 40:  # -dirty, or unknown
         parser.error(f"--record from commit {commit}: commit the code first.")
     torch.set_num_threads(1)
-    started, begun = datetime.now(UTC), time.perf_counter()
+    started = datetime.now(UTC)
     verl, line = load_verl()
     print(line)
     measured = measure(QUICK if args.quick else FULL, 1 if args.quick else args.rounds, verl)
@@ -377,18 +374,9 @@ def main(argv: list[str] | None = None) -> None:
     if args.record:
         to = paths.reference() / "bench" / "core.json"
         to.parent.mkdir(parents=True, exist_ok=True)
-        about = {
-            "command": provenance.portable([sys.executable, *sys.argv]),
-            "commit": commit,
-            "python": platform.python_version(),
-            "versions": provenance.versions() | ({"verl": line.split()[-1]} if verl else {}),
-            "hardware": provenance.hardware(),
-            "threads": torch.get_num_threads(),
-            "load_average": os.getloadavg()[0],
-            "started": started.isoformat(timespec="milliseconds"),
-            "seconds": round(time.perf_counter() - begun, 1),
-            "rounds": args.rounds,
-        }
+        about = provenance.measurement(commit, started) | {"threads": torch.get_num_threads(), "rounds": args.rounds}
+        if verl:
+            about["versions"]["verl"] = line.split()[-1]
         provenance.write_json(to, {**about, "table": lines, "measured": measured})
 
 

@@ -18,9 +18,7 @@ import argparse
 import logging
 import multiprocessing
 import os
-import platform
 import statistics
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -105,7 +103,7 @@ def main(argv: list[str] | None = None) -> None:
     commit = provenance.git_commit()
     if args.record and len(commit) != 40:  # -dirty, or unknown
         parser.error(f"--record from commit {commit}: commit the code first.")
-    started, begun = datetime.now(UTC), time.perf_counter()
+    started = datetime.now(UTC)
     cases = load_cases(paths.root() / CASES)
     measured = measure(cases, args.rounds)
     lines = table(measured)
@@ -113,18 +111,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.record:
         to = paths.reference() / "bench" / "grading.json"
         to.parent.mkdir(parents=True, exist_ok=True)
-        about = {
-            "command": provenance.portable([sys.executable, *sys.argv]),
-            "commit": commit,
-            "python": platform.python_version(),
-            "versions": provenance.versions(),
-            "hardware": provenance.hardware(),
-            "load_average": os.getloadavg()[0],
-            "started": started.isoformat(timespec="milliseconds"),
-            "seconds": round(time.perf_counter() - begun, 1),
-            "rounds": args.rounds,
-            "cases": len(cases),
-        }
+        about = provenance.measurement(commit, started) | {"rounds": args.rounds, "cases": len(cases)}
         provenance.write_json(to, {**about, "table": lines, "measured": measured})
 
 
