@@ -6,6 +6,7 @@ import torch
 from agpo_core.config import TrainConfig
 from agpo_core.recipes import RECIPES, resolve
 from agpo_core.tasks import Graded, Problem
+from agpo_core.tasks.tools import Calculator, Reply, Tool
 
 FAMILIES = ("qwen2", "llama", "gemma2")
 
@@ -32,6 +33,31 @@ class Toy:
         if not completion:
             return Graded(0.0, None)
         return Graded(float(ord(completion[0]) % 2 == 0), completion[0])
+
+
+class Sums(Toy):
+    """The toy task with a calculator."""
+
+    tool = Calculator()
+
+
+class Echo(Tool):
+    """A turn of so many characters, the last from one half of them all, is a call, answered by its own text.
+
+    Random policies call it. A call of just `least` characters counts as failed.
+    """
+
+    observation_marks = ("=", ";")
+    ends = {chr(i) for i in range(32, 0x10000) if i % 2}
+
+    def __init__(self, least=1):
+        self.least = least
+
+    def call(self, text):
+        return text if len(text) >= self.least and text[-1:] in self.ends else None
+
+    def run(self, calls):
+        return [Reply(call, failed=len(call) == self.least) for call in calls]
 
 
 def random_model(family, seed=0):

@@ -12,7 +12,7 @@ from agpo_core.config import ConfigError
 from agpo_core.experiments import grid, profiles
 from agpo_core.horizon import uniforms
 from agpo_core.tasks import Graded, Problem, sandbox
-from agpo_core.tasks.tools import Calculator, Python, Reply, Tool
+from agpo_core.tasks.tools import Calculator, Python, Reply
 from agpo_core.training import rollout, tool_start
 from agpo_core.training import run as run_module
 from agpo_core.training.batch import Batch, minibatch_loss
@@ -21,29 +21,10 @@ from agpo_core.training.policy import completion_logits, load_policy, token_logp
 from agpo_core.training.rollout import TransformersEngine, closing_tokens, sample_token, score
 from agpo_core.training.train import train
 from agpo_core.training.turns import Row, Turn, converse
-from tests.conftest import Toy
+from tests.conftest import Echo, Sums, Toy
 
 END = "$"  # in a script: end-of-sequence
 families = pytest.mark.parametrize("family", ["qwen2", "llama", "gemma2"])
-
-
-class Sums(Toy):
-    """The toy task with a calculator."""
-
-    tool = Calculator()
-
-
-class Echo(Tool):
-    """A turn that ends in one of half the characters is a call, answered by its own text: random policies call it."""
-
-    observation_marks = ("=", ";")
-    ends = {chr(i) for i in range(32, 0x10000) if i % 2}
-
-    def call(self, text):
-        return text if text[-1:] in self.ends else None
-
-    def run(self, calls):
-        return [Reply(call, failed=len(call) == 1) for call in calls]
 
 
 class Talk(Toy):

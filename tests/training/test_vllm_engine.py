@@ -16,7 +16,6 @@ from agpo_core import provenance
 from agpo_core.config import ConfigError
 from agpo_core.horizon import uniforms
 from agpo_core.tasks import Graded, Problem
-from agpo_core.tasks.tools import Calculator, Reply, Tool
 from agpo_core.training import run as run_module
 from agpo_core.training import vllm_engine
 from agpo_core.training.policy import completion_logits, load_policy, token_logps
@@ -25,7 +24,7 @@ from agpo_core.training.tiny_models import character_tokenizer
 from agpo_core.training.train import train
 from agpo_core.training.turns import Row
 from agpo_core.training.vllm_engine import fingerprint, named_weights
-from tests.conftest import Toy
+from tests.conftest import Echo, Sums, Toy
 
 PROBLEMS = [Problem("toy", str(i), prompt, "") for i, prompt in enumerate(["AB", "CDEFGH", "J", "KLM", "NO", "PQRST"])]
 ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -259,27 +258,8 @@ def test_a_completion_ends_at_its_limit_or_at_an_end_of_sequence(engines):
 # -- turns
 
 
-class Sums(Toy):
-    """The toy task with a calculator."""
-
-    tool = Calculator()
-
-
-class Echo(Tool):
-    """A turn that holds two characters and ends in one of half the alphabet is a call: random policies call it."""
-
-    observation_marks = ("=", ";")
-    ends = {chr(i) for i in range(32, 0x10000) if i % 2}
-
-    def call(self, text):
-        return text if len(text) > 1 and text[-1] in self.ends else None
-
-    def run(self, calls):
-        return [Reply(call, failed=len(call) == 2) for call in calls]
-
-
 class Talk(Toy):
-    tool = Echo()
+    tool = Echo(least=2)
 
     def grade(self, problem, completion):
         return Graded(float(ord(completion[-1]) % 3 == 0), completion[-1]) if completion else Graded(0.0, None)
