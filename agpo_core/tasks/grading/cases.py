@@ -87,12 +87,15 @@ def _counts(judged: list[tuple[Case, bool]]) -> tuple[int, int, int]:
 
 
 def math_verify_alone(gold: str, candidate: str, benchmark: str = "") -> bool:
-    """math-verify's own verdict, with its defaults and without its signal-based timeouts; for comparison alone."""
+    """math-verify's own verdict, with its defaults: five seconds by a signal, so from the main thread; for comparison.
+
+    Without its timeouts a factorial such as (5^12)! holds it up for minutes.
+    """
     from math_verify import parse, verify
 
     wrapped = [text if "$" in text or "\\boxed" in text else f"${text}$" for text in (gold, candidate)]
-    right, given = (parse(text, parsing_timeout=None) for text in wrapped)
-    return verify(right, given, timeout_seconds=None)
+    right, given = (parse(text) for text in wrapped)
+    return verify(right, given)
 
 
 def seconds_per_thousand(
