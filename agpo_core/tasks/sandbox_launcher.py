@@ -149,7 +149,8 @@ def build_root(spec):
     os.mkdir("/new/proc")
     call("mount", b"proc", b"/new/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"subset=pid")
     os.mkdir(f"/new{SCRATCH}")
-    os.symlink(SCRATCH, "/new/tmp")
+    if not os.path.isdir("/new/tmp"):  # else the Python installation lies in it; TMPDIR names the scratch folder
+        os.symlink(SCRATCH, "/new/tmp")
     read_only = struct.pack("QQQQ", 0b11, 0, 0, 0)  # read-only, no set-user-id; whole tree
     call(442, AT_FDCWD, b"/new", AT_RECURSIVE, read_only, len(read_only))  # mount_setattr
     options = f"mode=0700,uid={program_user()},gid={program_user()},"

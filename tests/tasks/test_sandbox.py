@@ -143,6 +143,29 @@ def test_each_run_starts_in_an_empty_scratch_folder(kind):
     assert [r.stdout for r in sandbox.run_all(program, ["", "", ""], limits=LIMITS)] == ["['program.py']\n"] * 3
 
 
+def test_a_python_that_lies_in_tmp_is_seen_there_and_nothing_else_of_it(full, monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="agpo-python-") as folder:
+        Path(folder).chmod(0o755)
+        Path(folder, "module.py").write_text("x = 5")
+        monkeypatch.setattr(sandbox, "_readable", lambda known=tuple(sandbox._readable()): [*known, folder])
+        program = f"""
+            import os, tempfile
+            print(open("{folder}/module.py").read(), *os.listdir("/tmp"), tempfile.gettempdir() == os.getcwd())
+            for place in ("/tmp", "{folder}"):
+                try:
+                    open(place + "/written", "w")
+                except OSError as error:
+                    print(error.strerror)
+        """
+        result = run(program)
+    # a Python that itself lies in /tmp stands beside the folder
+    seen = {Path(prefix).parts[2] for prefix in sandbox._readable() if prefix.startswith("/tmp/")} | {Path(folder).name}
+    first, *written = result.stdout.splitlines()
+    *text, in_scratch = first.split()
+    assert (text[:3], set(text[3:]), in_scratch) == (["x", "=", "5"], seen, "True")
+    assert written == ["Read-only file system"] * 2
+
+
 def test_the_environment_holds_nothing_of_ours(kind, monkeypatch):
     monkeypatch.setenv("AGPO_TEST_SECRET", "tell nobody")
     result = run("import os; print(*sorted(os.environ))")
