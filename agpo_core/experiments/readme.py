@@ -108,28 +108,24 @@ def small() -> str:
 
 
 def evaluation() -> str:
-    """The recorded evaluations of the small model, a row a task and metric; nothing where none is recorded."""
+    """The recorded evaluations of the small model, a row a task and metric."""
     tables = [pd.read_csv(path) for path in sorted(paths.reference().glob("small/evaluation*/table.csv"))]
-    if not tables:
-        return ""
-    columns = ("task", "prompt", "template", "problems", "metric", "%", "95 % interval", "truncated", "tokens",
-               "seconds")  # fmt: skip
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for row in pd.concat(tables).to_dict("records"):
-        cells = [
-            f"`{row['task']}`",
-            row["prompt"],
-            row["template"],
-            f"{row['n']}",
-            row["metric"],
-            f"{100 * row['value']:.1f}",
-            f"{100 * row['low']:.1f} to {100 * row['high']:.1f}",
-            f"{100 * row['truncated']:.0f} %",
-            f"{row['tokens']:,}",
-            f"{row['seconds']:.0f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = [
+        {
+            "task": f"`{row['task']}`",
+            "prompt": row["prompt"],
+            "template": row["template"],
+            "problems": row["n"],
+            "metric": row["metric"],
+            "%": f"{100 * row['value']:.1f}",
+            "95 % interval": f"{100 * row['low']:.1f} to {100 * row['high']:.1f}",
+            "truncated": f"{100 * row['truncated']:.0f} %",
+            "tokens": f"{row['tokens']:,}",
+            "seconds": f"{row['seconds']:.0f}",
+        }
+        for row in pd.concat(tables).to_dict("records")
+    ]
+    return _markdown(pd.DataFrame(rows))
 
 
 def tasks() -> str:
@@ -205,14 +201,12 @@ BLOCKS = {
 
 
 def fill(text: str) -> str:
-    """The README with each block between its markers written anew; a block without a record is left out."""
+    """The README with each block between its markers written anew."""
     for name, block in BLOCKS.items():
-        if not (table := block()):
-            continue
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
         if not re.search(pattern, text, flags=re.DOTALL):
             raise ValueError(f"README.md lacks the markers of block {name!r}.")
-        body = f"\n{table}\n\n"
+        body = f"\n{block()}\n\n"
         text = re.sub(pattern, lambda found: found[1] + body + found[2], text, flags=re.DOTALL)
     return text
 

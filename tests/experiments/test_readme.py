@@ -23,9 +23,8 @@ def test_a_missing_marker_is_named():
         readme.fill("a README without markers")
 
 
-def test_evaluations_are_a_row_each_and_nothing_where_none_is_recorded(monkeypatch, tmp_path):
+def test_evaluations_are_a_row_each(monkeypatch, tmp_path):
     monkeypatch.setattr(paths, "reference", lambda: tmp_path)
-    assert readme.evaluation() == ""
     columns = "model,task,n,metric,value,low,high,k,tau,p,prompt,template,grading,truncated,too_long,tokens,seconds\n"
     for folder, row in (
         ("evaluation", "m,gsm8k,50,accuracy,0.06,0,0.14,1,0,1,zero,chat,modern,0.25,0,12345,99.6\n"),
@@ -37,9 +36,3 @@ def test_evaluations_are_a_row_each_and_nothing_where_none_is_recorded(monkeypat
         "| `gsm8k` | zero | chat | 50 | accuracy | 6.0 | 0.0 to 14.0 | 25 % | 12,345 | 100 |",
         "| `mmlu_stem` | mmlu (5-shot) | base | 50 | accuracy | 20.0 | 10.0 to 32.0 | 0 % | 0 | 9 |",
     ]
-
-
-def test_a_block_without_a_record_is_left_out(monkeypatch):
-    monkeypatch.setattr(readme, "BLOCKS", {"evaluation": str, "tasks": lambda: "| new |"})
-    text = "<!-- tasks -->\n\nold\n\n<!-- end -->\n"
-    assert readme.fill(text) == "<!-- tasks -->\n\n| new |\n\n<!-- end -->\n"
