@@ -16,8 +16,8 @@ The ratio is the other way's time over the library's; where the other way is dra
 `monte_carlo` does, and nothing more, it is the library's time over that.
 
 verl's functions take part where verl can be imported; a folder that holds verl and what it imports will do, in front of
-PYTHONPATH. `--record` writes the figures and the table to `outputs/reference/bench/core.json`, where the README takes
-the table from; `--quick` shows at tiny sizes, in one round, that everything runs.
+PYTHONPATH. `--record` writes the figures and the table to `outputs/reference/bench/core.json`, where the bench's README
+takes the table from; `--quick` shows at tiny sizes, in one round, that everything runs.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 Every method trains the shipped tiny model on the micro-tasks, with equal prompts and rollouts an update; evaluation is
 off. Methods take turns, round after round, so that a slow minute of the machine meets them all; a method's figure is
 the median over its updates of all rounds, the first of each run left out. `--record` writes the figures to
-`outputs/reference/bench/throughput.json`, where the README takes them from.
+`outputs/reference/bench/throughput.json`, where the bench's README takes them from.
 
 The paper's figures (AGPO Table 2) are for two A800 GPUs and a 14 B model: the same comparison, another machine. What
 can be compared is the ratio, and at this size a critic's forward pass is a small part of an update.

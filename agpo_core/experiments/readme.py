@@ -1,9 +1,9 @@
-"""Write the README's tables from what they state: the record, the tasks, the logged metrics.
+"""Write the tables of the README files from what they state: the record, the tasks, the logged metrics.
 
     python -m agpo_core.experiments.readme
 
 Each table lies between two markers, `<!-- name -->` and `<!-- end -->`; the text around them is written by hand. A test
-holds the README to what this module writes, so no number in a table is typed.
+holds the files to what this module writes, so no number in a table is typed.
 """
 
 import re
@@ -95,7 +95,7 @@ def small() -> str:
         before, after = (provenance.read_json(run / "eval.json")["test"] for run in (start, folder))
         task = folder.parent.name
         cells = [
-            f"[`{task}`]({folder.relative_to(paths.root()).as_posix()})",
+            f"[`{task}`]({folder.relative_to(paths.reference()).as_posix()})",
             f"{rows['update'].max()}",
             f"{rows['reward'][:4].mean():.3f}, {rows['reward'][-4:].mean():.3f}",
             f"{rows['tau'].min():.3f} to {rows['tau'].max():.3f}",
@@ -181,39 +181,30 @@ def benchmarks() -> str:
     return listing.markdown()
 
 
-BLOCKS = {
-    "results": results,
-    "methods": methods,
-    "learned": learned,
-    "effects": effects,
-    "few": few,
-    "knights": knights,
-    "tools": tools,
-    "small": small,
-    "evaluation": evaluation,
-    "speed": speed,
-    "throughput": throughput,
-    "grading": grading,
-    "benchmarks": benchmarks,
-    "tasks": tasks,
-    "metrics": metrics,
+DOCUMENTS = {  # a file: its tables
+    "README.md": (tasks, results, methods),
+    "agpo_core/tasks/README.md": (benchmarks,),
+    "agpo_core/training/README.md": (metrics,),
+    "bench/README.md": (speed, throughput, grading),
+    "outputs/reference/README.md": (learned, effects, few, knights, tools, small, evaluation),
 }
 
 
-def fill(text: str) -> str:
-    """The README with each block between its markers written anew."""
-    for name, block in BLOCKS.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+def fill(document: str) -> str:
+    """The text of a document with each of its tables written anew."""
+    text = (paths.root() / document).read_text(encoding="utf-8")
+    for table in DOCUMENTS[document]:
+        pattern = rf"(<!-- {table.__name__} -->\n).*?(<!-- end -->)"
         if not re.search(pattern, text, flags=re.DOTALL):
-            raise ValueError(f"README.md lacks the markers of block {name!r}.")
-        body = f"\n{block()}\n\n"
+            raise ValueError(f"{document} lacks the markers of its table {table.__name__!r}.")
+        body = f"\n{table()}\n\n"
         text = re.sub(pattern, lambda found: found[1] + body + found[2], text, flags=re.DOTALL)
     return text
 
 
 def main() -> None:
-    readme = paths.root() / "README.md"
-    readme.write_text(fill(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for document in DOCUMENTS:
+        (paths.root() / document).write_text(fill(document), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The README's tables are written from the record, the tasks and the code."""
+"""The tables of the README files are written from the record, the tasks and the code."""
+
+import re
 
 import pytest
 
@@ -6,21 +8,49 @@ from agpo_core import paths
 from agpo_core.experiments import readme
 from agpo_core.metrics import LOGGED
 
-TEXT = (paths.root() / "README.md").read_text(encoding="utf-8")
+
+@pytest.mark.parametrize("document", readme.DOCUMENTS)
+def test_every_table_is_what_its_source_says(document):
+    assert readme.fill(document) == _text(document), "run `make notebooks`: a table is out of date"
 
 
-def test_every_table_of_the_readme_is_what_its_source_says():
-    assert readme.fill(TEXT) == TEXT, "run `make notebooks`: a table of README.md is out of date"
+def test_every_marker_belongs_to_a_table():
+    for document, tables in readme.DOCUMENTS.items():
+        names = re.findall(r"<!-- (?!end)(\w+) -->", _text(document))
+        assert sorted(names) == sorted(table.__name__ for table in tables), document
 
 
-def test_every_logged_metric_stands_in_the_readme():
+def test_every_logged_metric_is_explained():
     for name in LOGGED:
-        assert f"| `{name}` |" in TEXT
+        assert f"| `{name}` |" in _text("agpo_core/training/README.md")
 
 
-def test_a_missing_marker_is_named():
-    with pytest.raises(ValueError, match="results"):
-        readme.fill("a README without markers")
+@pytest.mark.parametrize("document", readme.DOCUMENTS)
+def test_every_link_between_files_arrives(document):
+    here = paths.root() / document
+    for target in re.findall(r"\]\((?!http)([^)]+)\)", _text(document)):
+        file, _, heading = target.partition("#")
+        there = (here.parent / file).resolve() if file else here
+        assert there.exists(), f"{document}: {target}"
+        if heading:
+            headings = re.findall(r"(?m)^#+ (.+)$", there.read_text(encoding="utf-8"))
+            assert heading in [_anchor(text) for text in headings], f"{document}: {target}"
+
+
+def test_a_missing_marker_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
+    (tmp_path / "README.md").write_text("no markers")
+    with pytest.raises(ValueError, match=r"README\.md lacks the markers of its table 'tasks'"):
+        readme.fill("README.md")
+
+
+def _text(document: str) -> str:
+    return (paths.root() / document).read_text(encoding="utf-8")
+
+
+def _anchor(heading: str) -> str:
+    """A heading's anchor, as GitHub makes it: lower case, no punctuation, a hyphen for a space."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def test_evaluations_are_a_row_each(monkeypatch, tmp_path):
