@@ -15,14 +15,14 @@ from agpo_core.tasks.grading.latex import Unreadable
 from agpo_core.tasks.grading.reading import Reading, plain
 from agpo_core.tasks.grading.rules_numbers import tree_of
 
-_LETTER = re.compile(r"(?:option|choice|选项?)? ?[(\[]? ?(?P<letter>[A-Z]) ?[)\]]?[.):]?", re.I)
+_LETTER = re.compile(r"(?:option|choice|选项?)? ?[(\[]? ?(?P<letter>[A-Z]) ?[)\]]?[.):]?(?: ?选?项)?", re.I)
 _LETTER_AND_TEXT = re.compile(r"(?:\((?P<a>[A-H])\)|(?P<b>[A-H])[.):]) ?(?P<rest>\S.*)", re.S)
 
 
 def choice(text: str, profile) -> Reading | None:
     """One letter of a choice, however it is dressed; of several letters none is guessed.
 
-    Case: MATH-500 `\\text{(C)}`; GaokaoMath-QA `选D`, and `ABCD` is not D.
+    Case: MATH-500 `\\text{(C)}`; GaokaoMath-QA `选D` and `D选项`, and `ABCD` is not D.
     """
     text = plain(text)
     match = _LETTER.fullmatch(text)
@@ -48,11 +48,12 @@ def capital(text: str, profile) -> Reading | None:
 
 
 def letters(text: str, profile) -> Reading | None:
-    """The set of letters of a question with several right options. Case: GaokaoMath-QA `AD` is `A、D` and `DA`, not
-    `A`.
+    """The set of letters of a question with several right options.
+
+    Case: GaokaoMath-QA `AD` is `A、D`, `DA` and `A项和D项`, not `A`.
     """
-    text = re.sub(r"\band\b|和|与|及|\\quad", " ", plain(text))
-    text = re.sub(r"^(?:options?|choices?|选项?) ?", "", text, flags=re.I)
+    text = re.sub(r"\band\b|和|与|及|选?项|\\quad", " ", plain(text)).strip()
+    text = re.sub(r"^(?:options?|choices?|选) ?", "", text, flags=re.I)
     if not re.fullmatch(r"(?:[(\[]? ?[A-H] ?[)\]]?[,.; &]*)+", text):
         return None
     found = re.findall("[A-H]", text)
@@ -89,7 +90,7 @@ def time_of_day(text: str, profile) -> Reading | None:
 
 
 _BASE = re.compile(
-    r"\(? ?(?P<digits>[0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?) ?\)? ?"
+    r"\(? ?(?P<digits>[0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?|\.[0-9]+) ?\)? ?"
     r"(?:_ ?\{? ?\(?(?P<base>\d{1,2}|[a-z]+)\)? ?\}?|,? ?\(?(?:in )?base[- ](?P<base2>\d{1,2}|[a-z]+)\)?)"
 )
 _BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
@@ -98,7 +99,7 @@ _BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
 
 def base(text: str, profile) -> Reading | None:
     """A numeral with its base, which is a part of the answer. Case: MATH-500 `52_8` is `52_{8}`, not `52_9` and not
-    `52`.
+    `52`; MATH `0.0011_{2}` is `.0011_2`.
     """
     match = _BASE.fullmatch(plain(text))
     if not match or not match["digits"][0].isdigit() and len(match["digits"]) == 1:
