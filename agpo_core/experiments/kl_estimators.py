@@ -292,9 +292,14 @@ def sampler_table(logps_V, reference_logps_V, samplers: dict) -> pd.DataFrame:
 
 # -- descent
 
+GRID = 2.0**20  # to the unit of a logit
+
 
 def descend(estimator, logps_V, reference_logps_V, learning_rate, steps, tokens=None, runs=1, seed=0, max_norm=None):
     """Gradient descent on the logits with an estimator as the only loss, on-policy at each step.
+
+    Where tokens are drawn, the logits stay on a grid of 2⁻²⁰. Under k1 two paths with the same draws part by a factor
+    a step, so that the last bits of a processor's exp would decide where they end; the grid takes these bits away.
 
     Args:
         estimator: "k1", "k2" or "k3".
@@ -325,6 +330,8 @@ def descend(estimator, logps_V, reference_logps_V, learning_rate, steps, tokens=
             norm_R_1 = gradient_R_V.norm(dim=-1, keepdim=True)
             gradient_R_V = gradient_R_V * (max_norm / norm_R_1.clamp(min=max_norm))
         logits_R_V = logits_R_V - learning_rate * gradient_R_V
+        if tokens is not None:
+            logits_R_V = torch.round(logits_R_V * GRID) / GRID
     return torch.stack(path).nan_to_num(nan=math.inf)
 
 

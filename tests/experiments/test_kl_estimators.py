@@ -279,6 +279,14 @@ def test_a_step_with_many_drawn_tokens_is_nearly_the_expected_step():
     assert len(set(sampled.tolist())) == 5
 
 
+def test_the_last_bits_of_a_start_do_not_decide_where_sampled_paths_end():
+    """On another processor exp is rounded otherwise, and k1 multiplies any difference."""
+    start_V = ke.moved_policies(ke.reference_policy(32, 0), [2.0], "random", 1)[0]
+    options = dict(learning_rate=1.0, steps=400, tokens=16, runs=4)
+    paths = [ke.descend("k1", logps_V, ke.reference_policy(32, 0), **options) for logps_V in (start_V, start_V + 1e-14)]
+    torch.testing.assert_close(*paths, rtol=0, atol=1e-9)
+
+
 def test_runs_repeat_with_their_seed():
     options = {"learning_rate": 0.5, "steps": 5, "tokens": 8, "runs": 3}
     first, again, other = (ke.descend("k3", P, REF, seed=seed, **options) for seed in (0, 0, 1))
