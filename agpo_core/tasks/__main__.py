@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from agpo_core.tasks import SPLITS
@@ -67,6 +68,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         arguments.run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ConnectionError, FileNotFoundError, SandboxRefused, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     return 0

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 import sys
 import types
 import warnings
@@ -11,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from agpo_core.tasks import TASKS, get_task, grading
+from agpo_core.tasks import MICRO_TASKS, TASKS, get_task, grading
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.benchmarks import BENCHMARKS, LISTED, few_shot_prompt, listing, preference_pairs
 from agpo_core.tasks.benchmarks.loading import draw
@@ -930,9 +931,9 @@ def test_list_prints_every_benchmark_with_question_marks_where_no_data_is_at_han
     out = capsys.readouterr().out.splitlines()
     assert bare[0].split() == ["name", "language", "kind", "split", "records", "official", "source", "metric"]
     assert {line.split()[0] for line in bare[1:-2]} == {*LISTED, "preference_pairs"}
-    assert all(line.split()[4] == "?" for line in bare[1:-2])
+    assert all(line.split()[4] == "-" for line in bare[1:-2])
     rows = {(line.split()[0], line.split()[3]): line.split()[4] for line in out[1:-2]}
-    assert rows["math500", "test"] == "1" and rows["ocw", "test"] == "?"
+    assert rows["math500", "test"] == "1" and rows["ocw", "test"] == "-"
     assert int(rows["orz", "train"]) + int(rows["orz", "dev"]) == 60
     assert "steps" in out[-1]
 
@@ -978,6 +979,31 @@ def test_show_names_the_records_that_no_rule_can_grade(capsys):
         for identity, reason in benchmark.not_by_rule.items():
             assert main(["show", name, identity.removeprefix("test-"), "--data-dir", str(DATA)]) == 0
             assert f"no rule can grade this record: {reason}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", MICRO_TASKS)
+def test_show_prints_a_micro_task(name, capsys):
+    assert main(["show", name, "0"]) == 0
+    shown = capsys.readouterr().out
+    assert get_task(name).problems("test")[0].prompt in shown
+    assert (
+        "-- 6 tests; the first: input --\nh = 0, a = 0\n-- output --\n3" if name == "programs" else "-- answer --"
+    ) in shown
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = f"'{sys.executable}' -m agpo_core.tasks show programs 0 | true"
+    assert subprocess.run(command, shell=True, capture_output=True, text=True).stderr == ""
+
+
+def test_show_prints_both_answers_of_a_pair(tmp_path, capsys):
+    pair = {"conversations": [{"from": "human", "value": "Two?"}], "chosen": {"from": "gpt", "value": "2"},
+            "rejected": {"from": "gpt", "value": "3"}}  # fmt: skip
+    write(tmp_path, {"preference/pairs.json": json.dumps([pair])})
+    assert main(["show", "preference_pairs", "0", "--data-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        "preference_pairs, train record 0 of 1\n-- user --\nTwo?\n-- chosen --\n2\n-- rejected --\n3\n"
+    )
 
 
 @needs_data

@@ -8,6 +8,8 @@ from agpo_core.tasks import SPLITS, TASKS, get_task, grading
 from agpo_core.tasks.benchmarks.pairs import HUB_ID, preference_pairs
 from agpo_core.tasks.benchmarks.table import LISTED, Benchmark
 
+PAIRS = "preference_pairs"  # no task: reward models and DPO learn from them
+NOT_HERE = "-"  # among the records at hand; in the official counts "?" is what a release leaves open
 COLUMNS = ("name", "language", "kind", "split", "records", "official", "source", "metric")
 
 
@@ -35,7 +37,7 @@ def rows(data_dir: str | None = None) -> list[tuple[str, ...]]:
                 )
             )
     pairs = _count(lambda: preference_pairs(data_dir), data_dir)
-    return [*found, ("preference_pairs", "en", "pairs", "train", pairs, "?", HUB_ID, "none: training only")]
+    return [*found, (PAIRS, "en", "pairs", "train", pairs, "?", HUB_ID, "none: training only")]
 
 
 def splits(benchmark: Benchmark) -> list[str]:
@@ -45,13 +47,13 @@ def splits(benchmark: Benchmark) -> list[str]:
 
 def _count(load, data_dir: str | None) -> str:
     if data_dir is None:
-        return "?"
+        return NOT_HERE
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parts of a split and machines without a sandbox are seen elsewhere
             return str(len(load()))
     except FileNotFoundError:
-        return "?"
+        return NOT_HERE
 
 
 def table(data_dir: str | None = None) -> str:
@@ -80,20 +82,27 @@ def markdown() -> str:
 
 
 def show(name: str, index: int, split: str = "test", data_dir: str | None = None) -> str:
-    """A record: what it asks, its prompt, its answer as written and in canonical form.
+    """A record: what it asks, its prompt, its answer as written and in canonical form; of pairs, both answers.
 
     Raises:
         ValueError: there is no such task, split or record.
     """
+    if name == PAIRS:
+        pairs = preference_pairs(data_dir)
+        pair = _at(index, pairs, name, "train")
+        parts = [f"{name}, train record {index} of {len(pairs)}"]
+        for role, text in (*pair.prompt, ("chosen", pair.chosen), ("rejected", pair.rejected)):
+            parts += [f"-- {role} --", text]
+        return "\n".join(part.rstrip("\n") for part in parts)
     task = get_task(name, data_dir)
     problems = task.problems(split)
-    if not 0 <= index < len(problems):
-        raise ValueError(f"index: {name} has {len(problems)} {split} records; use 0 to {len(problems) - 1}")
-    problem = problems[index]
+    problem = _at(index, problems, name, split)
     parts = [f"{name}, {split} record {index} of {len(problems)}: {problem.id}", "-- prompt --", problem.prompt]
     if problem.tests:
-        stdin, expected = problem.tests[0]
-        parts += [f"-- {len(problem.tests)} tests; the first: input --", stdin, "-- output --", expected]
+        given, expected = problem.tests[0]
+        if not isinstance(given, str):  # of a micro-task: the variables and their values
+            given = ", ".join(f"{variable} = {value}" for variable, value in given)
+        parts += [f"-- {len(problem.tests)} tests; the first: input --", given, "-- output --", str(expected)]
     elif problem.answer:
         parts += ["-- answer --", problem.answer, "-- canonical answer --", str(_canonical(task, problem))]
     else:
@@ -101,6 +110,12 @@ def show(name: str, index: int, split: str = "test", data_dir: str | None = None
     if reason := name in LISTED and LISTED[name].not_by_rule.get(problem.id):
         parts.append(f"-- no rule can grade this record: {reason} --")
     return "\n".join(part.rstrip("\n") for part in parts)
+
+
+def _at(index: int, records: list, name: str, split: str):
+    if not 0 <= index < len(records):
+        raise ValueError(f"index: {name} has {len(records)} {split} records; use 0 to {len(records) - 1}")
+    return records[index]
 
 
 def _canonical(task, problem):
