@@ -57,8 +57,8 @@ class Gsm8k:
         return self._train[-DEV_PROBLEMS:] if split == "dev" else self._train[:-DEV_PROBLEMS]
 
     def grade(self, problem: Problem, completion: str) -> Graded:
-        """Reward 1 for the right number, after "####" or, failing that, as the last number of the text."""
-        return grading.grade(completion, problem.answer, grading.GSM8K)
+        """Reward 1 for the right number: after "####", in a box, after "answer is", or the last of the text."""
+        return grading.grade(completion, problem.answer, "gsm8k")
 
     @cached_property
     def _train(self) -> list[Problem]:

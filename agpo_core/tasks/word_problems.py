@@ -62,7 +62,7 @@ class WordProblems:
 
     def grade(self, problem: Problem, completion: str) -> Graded:
         """Reward 1 when the last number of the text is the answer."""
-        return grading.grade(completion, problem.answer, grading.WORD_PROBLEMS)
+        return grading.grade(completion, problem.answer, "word_problems")
 
 
 @cache

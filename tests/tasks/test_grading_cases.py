@@ -110,6 +110,13 @@ def test_an_unreduced_gold_of_two_digits_asks_for_its_form():
         ("math", "The answer is 72, in total, so that is all.", "72"),
         ("math", "The answer is 4:30 p.m.", "4:30 p.m."),
         ("math", "The answer is $1$ and $-2$.", "$1$ and $-2$"),
+        ("math", "So the answer is **42**.", "42"),
+        ("aime24", "**Final Answer: 42**", "42"),
+        ("math", "### Final Answer\n42", "42"),
+        ("math", "**Final Answer**\n\n$\\frac12$", r"\frac12"),
+        ("math", r"The answer is $\frac{1}{2}$, i.e. 0.5.", r"\frac{1}{2}"),
+        ("math", "The answer is 2**10.", "2**10"),
+        ("math", "The answer is $5 and $6.", "$5 and $6"),
         ("math", "I do not know.", None),
         ("math", "", None),
         ("gsm8k", "2 and 3 make 5\n#### 5", "5"),
@@ -120,6 +127,9 @@ def test_an_unreduced_gold_of_two_digits_asks_for_its_form():
         ("cmath", "所以还剩1/3米。", "1/3"),
         ("cmath", "答案：六个", "六个"),
         ("gaokao_cloze", "答案是$5$;$10$。", "$5$;$10$"),
+        ("gaokao_cloze", "答案是 $5$；$10$", "$5$；$10$"),
+        ("gaokao_cloze", r"\boxed{5}，\boxed{10}", "5, 10"),
+        ("gaokao_qa", "The answer is (A) and (C).", "A) and (C"),
         ("gaokao_qa", "综上，故选：AD。", "AD"),
         ("gaokao_qa", "因此答案是 C", "C"),
         ("gaokao_qa", "答案是肯定的。所以答案是 C。", "C"),
@@ -129,6 +139,10 @@ def test_an_unreduced_gold_of_two_digits_asks_for_its_form():
         ("mmlu_stem", r"The answer is \boxed{\text{(C)}}", r"\text{(C)}"),
         ("mmlu_stem", "Nothing here", None),
         ("mmlu_stem", "Answer: B", "B"),
+        ("mmlu_stem", "Answer: B. A is wrong", "B"),
+        ("mmlu_stem", "The answer is B, A is wrong", "B"),
+        ("mmlu_stem", "The answer is A because 3 > 2", "A"),
+        ("mmlu_stem", "Answer: A function that is odd", None),
         ("mmlu_stem", "The answer is a function of x.", None),
         ("mmlu_stem", "the answer is (c).", "C"),
         (
@@ -142,6 +156,12 @@ def test_an_unreduced_gold_of_two_digits_asks_for_its_form():
 )
 def test_the_answer_of_a_response_is_found(benchmark, response, answer):
     assert extract(response, benchmark) == answer
+
+
+@pytest.mark.parametrize("response", ["The answer is (A) or (B).", "Answer: A/B", "答案是A或B"])
+def test_two_letters_are_the_answer_of_no_single_choice(response):
+    for name in ("sat_math", "gaokao_qa"):
+        assert [grade(response, letter, name).reward for letter in "AB"] == [0.0, 0.0]
 
 
 def test_a_graded_completion_has_its_reward_and_its_vote():
@@ -171,9 +191,19 @@ def test_profiles_go_by_the_benchmarks_own_names():
         get_profile("chess")
 
 
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [("2^{100000}", "2^{100000}-1"), (r"2^{2024}\sqrt{3}", r"2^{2024}\sqrt{3}+1"), ("e^{2024}", "e^{2024}+1")],
+)
+def test_what_the_digits_of_a_key_cannot_show_is_not_taken_for_equal(a, b):
+    assert equivalent(a, a, "math") and equivalent(b, b, "math") and not equivalent(a, b, "math")
+
+
 def test_an_answer_that_is_no_text_is_refused():
     with pytest.raises(TypeError, match="answer: expected text, got int; write numbers as text"):
         canonical(5, "math")
+    with pytest.raises(TypeError, match="text: expected a response as text, got NoneType"):
+        extract(None, "math")
 
 
 # -- laws on random formulas

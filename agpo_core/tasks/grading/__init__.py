@@ -10,30 +10,26 @@ A profile holds a benchmark's rules as data. The layers, from the text to the ke
     rules.py          named rules, each with the case that made it necessary: rules_numbers, rules_words, formulas, sets
     latex.py          a strict reader of formulas
     values.py         a key for a number or a function: equal exactly where the values are
-    workers.py        math-verify's reader in a worker process, under a deadline, for what the strict reader does not
-    know official.py       the published protocols' own extraction and scoring, to reproduce their scores
+    workers.py        math-verify's reader in a worker process, under a deadline, for what the strict reader knows not
+    official.py       the published protocols' own extraction and scoring, to reproduce their scores
 
 Input is never executed: no eval, no sympify of what a model wrote. What cannot be read is rejected, not guessed.
 """
 
 from agpo_core.tasks.grading.core import canonical, equivalent, extract, grade, read
-from agpo_core.tasks.grading.numbers_in_text import GSM8K, WORD_PROBLEMS, canonical_answer, last_number, marked_number
+from agpo_core.tasks.grading.numbers_in_text import last_number
 from agpo_core.tasks.grading.profiles import PROFILES, Profile, get_profile
 from agpo_core.tasks.grading.reading import Reading
 
 __all__ = [
-    "GSM8K",
     "PROFILES",
     "Profile",
     "Reading",
-    "WORD_PROBLEMS",
     "canonical",
-    "canonical_answer",
     "equivalent",
     "extract",
     "get_profile",
     "grade",
     "last_number",
-    "marked_number",
     "read",
 ]

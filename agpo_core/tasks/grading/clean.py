@@ -155,6 +155,8 @@ def unwrap(text: str) -> str:
             text = text[text.index("{") + 1 : -1]
         elif match := _BOLD.match(text):
             text = match[2]
+        elif text.startswith("**") or text.endswith("**"):  # the other mark of the pair stood before or after
+            text = text.removeprefix("**").removesuffix("**")
         elif text.startswith("{") and closing_brace(text, 0) == len(text) - 1:
             text = text[1:-1]
         text = _LEADS.sub("", text, count=1)

@@ -11,7 +11,6 @@ from agpo_core.tasks.grading import workers
 from agpo_core.tasks.grading.clean import clean
 from agpo_core.tasks.grading.extraction import EXTRACTORS
 from agpo_core.tasks.grading.formulas import COORDINATES
-from agpo_core.tasks.grading.numbers_in_text import Rule, grade_number
 from agpo_core.tasks.grading.profiles import Profile, get_profile
 from agpo_core.tasks.grading.reading import Reading
 from agpo_core.tasks.grading.rules import read_with
@@ -111,6 +110,8 @@ def extract(text: str, profile: str | Profile) -> str | None:
     What is found and cannot be read is returned as it stands (it equals itself alone); None when nothing is found.
     """
     profile = get_profile(profile)
+    if not isinstance(text, str):
+        raise TypeError(f"text: expected a response as text, got {type(text).__name__}")
     for name in profile.extractors:
         unread = None
         for found in EXTRACTORS[name](text):
@@ -127,12 +128,13 @@ def extract(text: str, profile: str | Profile) -> str | None:
     return None
 
 
-SAYS_SO = frozenset({"boxed", "phrase", "marked_line"})  # where one of these finds something, the response has answered
+# Where one of these finds something, the response has answered.
+SAYS_SO = frozenset({"boxed", "phrase", "marked_line", "hash_mark", "hedged", "letter_phrase"})
 
 
 def _trimmed(answer: str) -> str:
     """The answer without the punctuation of its sentence."""
-    answer = re.sub(r"[\s,;:，；：。]+$", "", answer.strip())
+    answer = re.sub(r"[\s,;:，；：。]+$|\*\*$", "", answer.strip())
     return (
         answer[:-1].rstrip()
         if re.search(r"[^.]\.$", answer) and not re.search(r"[ap]\.\s?m\.$", answer, re.I)
@@ -145,20 +147,18 @@ def _rambles(reading: Reading) -> bool:
     return reading.key.startswith("text:") and reading.key.count(" ") > 4
 
 
-def grade(completion: str, gold: str, profile: str | Profile | tuple[Rule, ...]) -> Graded:
+def grade(completion: str, gold: str, profile: str | Profile) -> Graded:
     """Reward 1 when the completion's answer is the gold, else 0; with the answer's vote key.
 
     Args:
         completion: any text.
         gold: the right answer, as its benchmark writes it.
-        profile: a profile or a benchmark's name; or rules for numbers in text (`GSM8K`, `WORD_PROBLEMS`).
+        profile: a profile or a benchmark's name.
     Returns:
         the reward and the vote key; no answer gets reward 0.
     Raises:
         ValueError: the gold says nothing under the profile's rules.
     """
-    if isinstance(profile, tuple):
-        return grade_number(completion, gold, profile)
     profile = get_profile(profile)
     if read(gold, profile) is None:
         raise ValueError(f"gold {gold!r} is no answer under the rules of {profile.name}: mend the problem's answer")

@@ -9,21 +9,26 @@ import re
 from collections.abc import Callable
 
 from agpo_core.tasks.grading.clean import fold_unicode
-from agpo_core.tasks.grading.numbers_in_text import last_number, marked_number
+from agpo_core.tasks.grading.numbers_in_text import MARKED, last_number, plain_decimal
 
 TAIL = 20_000  # characters: an answer stands at the end, and an endless response costs no more than this
 
 
+# A mark of bold at the head or the end of a word; the power in 2**10 and in 2 ** 10 stays.
+_BOLD = re.compile(r"(?<![\w)\]}])\*\*(?=\S)|(?<=\S)\*\*(?![\w(\[{\\$-])")
+
+
 def _end_of(text: str) -> str:
-    """The end of a response, with runs of blanks as one: patterns that allow blanks stay linear in its length."""
-    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text[-TAIL:]))
+    """The end of a response without bold, with runs of blanks as one: patterns that allow blanks stay linear in it."""
+    text = re.sub(r"\n{3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text[-TAIL:]))
+    return _BOLD.sub("", text)
 
 
 Extractor = Callable[[str], "list[str]"]  # response -> readings of its answer to try, best first
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)|\\(?:boxed|fbox)\s+(?P<bare>[^\s{}$\\]+)")
 _JOIN = re.compile(
-    r"[\s$,;.\\()\[\]]*(?:and|or|或|和|\\text\{ ?(?:and|or) ?\}|,)?[\s$,\\()\[\]]*(?:[A-Za-z]_?\d? ?= ?)?[\s$]*"
+    r"[\s$,;，；、.\\()\[\]]*(?:and|or|或|和|\\text\{ ?(?:and|or) ?\}|,)?[\s$,\\()\[\]]*(?:[A-Za-z]_?\d? ?= ?)?[\s$]*"
 )
 
 
@@ -67,13 +72,16 @@ def boxed(text: str) -> list[str]:
 
 
 _PHRASE = re.compile(
-    r"(?:final\s+answer|answer)(?:\s+to\s+[^\n.]{0,80}?)?\s*(?:\*\*)?\s*"
-    r"(?:is|are|:|=|would be|should be)\s*(?:\*\*)?\s*:?\s*"
-    r"|(?:最终|最后|正确)?(?:的)?答案\s*(?:\*\*)?\s*(?:应该|应)?(?:[是为选：:]|等于)+\s*(?:\*\*)?\s*[:：]?\s*|故选\s*[:：]?\s*|^\s*选\s*",
+    r"answer(?:\s+to\s+[^\n.]{0,80}?)?\s*(?:is|are|:|=|would be|should be)\s*:?\s*"
+    r"|^[#\s]*(?:the )?(?:final )?answer\s*\n\s*"  # a heading
+    r"|(?:最终|最后|正确)?(?:的)?答案\s*(?:应该|应)?(?:[是为选：:]|等于)+\s*[:：]?\s*|故选\s*[:：]?\s*|^\s*选\s*",
     re.I | re.M,
 )
 _HOPE = re.compile(r"\.?\s*I hope (?:it|this) is correct.*", re.I | re.S)
 _MATH_SPAN = re.compile(r"^(?:\$\$(.+?)\$\$|\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
+
+
+_HANGING = re.compile(r"(?:\band|\bor|[和或])\s*$")  # "$5 and $6": what lies between these dollars is no formula
 
 
 def phrase(text: str) -> list[str]:
@@ -97,11 +105,11 @@ def phrase(text: str) -> list[str]:
     if span := _MATH_SPAN.match(rest):
         inside = next(group for group in span.groups() if group)
         after = rest[span.end() :]
-        if not re.match(r"\s*[;,和或]|\s*(?:and|or)\b", after):
+        if not re.match(r"\s*[;,；，、和或](?!\s*i\.\s?e)|\s*(?:and|or)\b", after) and not _HANGING.search(inside):
             found.insert(0, inside)
     for pattern in (
         r"(?<![a-zA-Z]\.[a-zA-Z])[.。](?:\s|$)",
-        r"[,，。；;]\s*(?=[A-Za-z\u4e00-\u9fff]{2})",
+        r"[,，。；;]\s*(?=[A-Za-z\u4e00-\u9fff]{2}|i\.\s?e)",
         r"\s+(?:because|since|as|which|so|for)\b",
     ):
         if cut := re.search(pattern, line):
@@ -116,6 +124,20 @@ _NUMERAL = (
 _QUANTITY = re.compile(rf"(?:(?<![\w)\]}}])[-−])?(?:\\?\$)?(?:{_NUMERAL})")
 
 
+_HEDGE = re.compile(
+    rf"(?:\bnot|n't|\bnever|\bbetween|不是|不等于|并非)\s*(?:\w+\s+)?\$?{_QUANTITY.pattern}|"
+    rf"{_QUANTITY.pattern}\$?\s*(?:\b(?:or|to|and)\b|或者?|到|至)\s*\$?{_QUANTITY.pattern}"
+)
+
+
+def hedged(text: str) -> list[str]:
+    """The phrase after the last "answer is", where it names two numbers or says what the answer is not.
+
+    Case: "The answer is 5 or 6.", `答案是5或6`: found, and read by no rule for numbers.
+    """
+    return [found[-1]] if (found := phrase(text)) and _HEDGE.search(fold_unicode(found[-1])) else []
+
+
 def number_phrase(text: str) -> list[str]:
     """The first quantity after the last "answer is". Case: "The answer is 72, in total, so that is 3 each."."""
     found = phrase(text)
@@ -123,6 +145,20 @@ def number_phrase(text: str) -> list[str]:
         return []
     match = _QUANTITY.search(fold_unicode(found[-1])) or _QUANTITY.search(fold_unicode(found[0]))
     return [*found, match[0]] if match else found
+
+
+def hash_mark(text: str) -> list[str]:
+    """The number after the first "####" that has one; its whole line where the number is a part of something else.
+
+    Case: GSM8K `#### 18`; `#### 2/3` is not 2, and `#### 5 or 6` is no number.
+    """
+    match = MARKED.search(text)
+    if match is None:
+        return []
+    after = text[match.end("digits") :].partition("\n")[0]
+    if re.match(r"\.?\d|[\s$]*(?:[/:^*+=-]|\\|or\b|to\b|and\b)[\s$]*[\d.]", after):
+        return [f"{match['sign'] or ''}{match['digits']}{after}"]
+    return [plain_decimal(match)]
 
 
 def last_quantity(text: str) -> list[str]:
@@ -153,7 +189,12 @@ def last_math(text: str) -> list[str]:
     return [lines[0]] if alone else []
 
 
-_LETTERS = r"[(\[]?\s*(?:\*\*)?\s*[(\[]?(?P<letters>[A-H](?:\s*[,、，和与& ]?\s*[A-H])*)(?![A-Za-z'])"
+# Several letters are taken whole, and read by profiles that know of several. An A before a word may be an article.
+_LETTERS = (
+    r"[(\[]?\s*[(\[]?(?P<letters>"
+    r"[A-H](?:[A-H]|[\])]? ?(?:[,、，和与&/或]|,? ?and\b|,? ?or\b)? ?[(\[]?[A-H](?![a-z']| (?:is|was|are)\b))*)"
+    r"(?![A-Za-z'])(?<!A(?= (?!because|since|as|is|and|or|for|with|by|due|so|but|from|given|in\b|if|when)[a-z]))"
+)
 _LETTER_PHRASES = (
     re.compile(r"(?:[Aa]nswers?|ANSWER|[Cc]hoice|[Oo]ption|答案|选项?)[^A-Za-z\n]{0,12}(?:is|are|:|是|为|选|应为)*\s*[^A-Za-z\n]{0,8}"
                rf"(?:option|choice|选项)?\s*\$?(?:\\(?:text|textbf|mathrm|boxed)\{{)*{_LETTERS}"),
@@ -201,7 +242,6 @@ def conclusion(text: str) -> list[str]:
 EXTRACTORS: dict[str, Extractor] = {
     "boxed": boxed, "phrase": phrase, "number_phrase": number_phrase, "last_quantity": last_quantity,
     "marked_line": marked_line, "last_math": last_math, "letter_phrase": letter_phrase, "last_letter": last_letter,
-    "conclusion": conclusion, "everything": lambda text: [text],
-    "marked_number": lambda text: [n] if (n := marked_number(text)) is not None else [],
+    "conclusion": conclusion, "everything": lambda text: [text], "hash_mark": hash_mark, "hedged": hedged,
     "last_number": lambda text: [n] if (n := last_number(text[-TAIL:])) is not None else [],
 }  # fmt: skip

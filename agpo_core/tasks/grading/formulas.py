@@ -72,6 +72,8 @@ def _list(text: str, profile) -> Reading:
     text = join_thousands(text)
     joined = _AND.sub(",", text) if not re.search(r"<|>|\\[lg]e\b", text) else text
     pieces = [piece.strip(" $") for piece in split_top(joined, ",;")]
+    if joined is not text and (not pieces[0] or not pieces[-1]):
+        raise Unreadable("an answer that ends with and")
     while len(pieces) > 1 and "" in pieces:  # "2, 3, and 4" has an empty piece
         pieces.remove("")
     if len(pieces) == 1:
@@ -184,11 +186,14 @@ def _relation(text: str, profile) -> Reading | None:
 def _equation(parts: list[str], profile) -> Reading:
     """A chain of equal sides. A name on the left is a label; a relation between coordinates is an equation.
 
-    Case: MATH-500 `x=5` is 5, and `y = 2x + 3` is no 2x+3; Cloze `2x+y+1=0` is `y=-2x-1`; OCW `X_{d}=125-1.25 P`.
+    Case: MATH-500 `x=5` is 5, and `y = 2x + 3` is no 2x+3; Cloze `2x+y+1=0` is `y=-2x-1`; OCW `X_{d}=125-1.25 P`;
+    OCW `MR=SRMC` names two quantities, and is `SRMC=MR`.
     """
     left, right = parts[0], parts[-1]
     parts = [re.split(r"\\approx", part)[0] for part in parts]
     label = label_of(left)
+    if len(parts) == 2 and all(re.fullmatch(r"[A-Z]{2,}", part) for part in parts):
+        return Reading("names:" + "=".join(sorted(parts)))
     if (
         len(parts) == 2
         and _NAMES.fullmatch(left)
@@ -241,12 +246,9 @@ def _is_coordinate_relation(left: str, right: str, profile) -> bool:
             return False
         return bool(free & (COORDINATES | {"t"}))
     try:
-        if _differential(values.free_names(tree_of(right, profile)) | {label_of(left)}):
-            return True
+        return _differential(values.free_names(tree_of(right, profile)) | {label_of(left)})
     except Unreadable:
         return False
-    # two products of capitals are two quantities: MR = SRMC
-    return bool(re.fullmatch(r"[A-Z]{2,}", name) and re.fullmatch(r"[A-Z]{2,}", right.strip()))
 
 
 def _solve(left: Node, right: Node) -> Reading | None:

@@ -56,11 +56,11 @@ _CLOZE = ("circled_numbers", "blanks", "ratio", "capital", "formula", "number", 
 _BOXED = ("boxed", "phrase", "marked_line", "last_math")
 
 _PROFILES = [
-    Profile("gsm8k", ("number", "number_words"), ("marked_number", "boxed", "number_phrase", "last_number")),
+    Profile("gsm8k", ("number", "number_words"), ("hash_mark", "boxed", "hedged", "number_phrase", "last_number")),
     Profile(
         "cmath",
         ("number", "number_words"),
-        ("boxed", "number_phrase", "marked_line", "last_quantity"),
+        ("boxed", "hedged", "number_phrase", "marked_line", "last_quantity"),
         percent="value",
         keeps_form=True,
     ),
@@ -73,6 +73,7 @@ _PROFILES = [
     Profile("gaokao_qa", ("choice", "letters"), ("boxed", "letter_phrase", "last_letter")),
     Profile("gaokao_cloze", _CLOZE, ("boxed", "phrase", "marked_line", "last_math"), equations_stay=True),
     Profile("knights_and_knaves", ("roles",), ("conclusion",), whole=True),
+    Profile("word_problems", ("number",), ("last_number",)),
     Profile("codecontests", ("program_output",), ("everything",), whole=True),
 ]
 PROFILES = {profile.name: profile for profile in _PROFILES}

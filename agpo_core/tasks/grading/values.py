@@ -6,8 +6,8 @@ polynomials): its key is the digest of what comes out. So equivalence is equalit
 transitive, and makes every answer its own vote.
 
 Nothing here can run away: exact numbers are bounded in bits, the rest has a fixed precision, and what leaves the bounds
-has no value (`Unbounded`). Two different numbers that agree to 45 digits would be taken for one; no answer that a model
-can find comes so close by chance.
+has no value (`Unbounded`); nor has a sum of which 45 digits do not show a term, 2^100000 + 1. Two other numbers that
+agree to 45 digits otherwise would be taken for one; no answer that a model can find comes so close by chance.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def _mp() -> MPContext:
         _local.mp = MPContext()
         _local.mp.dps = DIGITS
         _local.tiny = _local.mp.mpf(10) ** -NEGLIGIBLE
+        _local.lost = _local.mp.mpf(10) ** (2 - KEY_DIGITS)
     return _local.mp
 
 
@@ -211,7 +212,11 @@ def evaluate(node: Node, point: int | None = None, sign: int = 1, real: bool = F
         value = evaluate(node[1], point, sign, real)
         return value if node[2] * sign > 0 else -value
     if kind == "add":
-        return add([evaluate(term, point, sign, real) for term in node[1]])
+        terms = [evaluate(term, point, sign, real) for term in node[1]]
+        total = add(terms)
+        if point is None and _hidden(terms, total):
+            raise Unbounded("a term too small beside the others to show in the key")
+        return total
     if kind == "mul":
         value = Fraction(1)
         for factor in node[1]:
@@ -302,6 +307,14 @@ def add(terms: list):
     for term in terms[1:]:
         total = total + term
     return _settle(total, max(abs(term) for term in terms))
+
+
+def _hidden(terms: list, total) -> bool:
+    """Whether a term is lost in a sum that is not exact. (Of a function one sample point is no matter.)"""
+    if isinstance(total, Fraction):
+        return False
+    limit = abs(total) * _local.lost
+    return any(0 < abs(as_float(term)) < limit for term in terms)
 
 
 def multiply(a, b):
