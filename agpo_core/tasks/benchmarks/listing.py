@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 from agpo_core.tasks import SPLITS, TASKS, get_task, grading
 from agpo_core.tasks.benchmarks.pairs import HUB_ID, preference_pairs
+from agpo_core.tasks.benchmarks.sources import Incomplete
 from agpo_core.tasks.benchmarks.table import LISTED, Benchmark
 
 PAIRS = "preference_pairs"  # no task: reward models and DPO learn from them
@@ -17,8 +19,11 @@ def rows(data_dir: str | None = None) -> list[tuple[str, ...]]:
     """A row for every split that a benchmark has; the hub is not asked for its records.
 
     Raises:
+        FileNotFoundError: `data_dir` is not a folder, or has a part of the files of a split.
         ValueError: a file of `data_dir` is not in its official format.
     """
+    if data_dir is not None and not Path(data_dir).expanduser().is_dir():
+        raise FileNotFoundError(f"data_dir: no folder {str(data_dir)!r}; give one with the official files")
     found = []
     for benchmark in LISTED.values():
         for split in splits(benchmark):
@@ -52,6 +57,8 @@ def _count(load, data_dir: str | None) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # parts of a split and machines without a sandbox are seen elsewhere
             return str(len(load()))
+    except Incomplete:
+        raise
     except FileNotFoundError:
         return NOT_HERE
 

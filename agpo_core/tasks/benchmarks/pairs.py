@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agpo_core.tasks.benchmarks.records import Malformed, take, take_text
-from agpo_core.tasks.benchmarks.sources import Hub, from_hub, json_array, jsonl
+from agpo_core.tasks.benchmarks.sources import Hub, all_shards, from_hub, json_array, jsonl
 
 HUB_ID = "OpenRLHF/preference_700K"
 RELEASE = "preference pairs in a .json list or in .jsonl, with `chosen` and `rejected`"
@@ -75,7 +75,7 @@ def preference_pairs(data_dir: str | Path | None = None, hub_id: str = HUB_ID, s
 def _files(folder: Path) -> list[Path]:
     for place in (folder / "preference", folder):
         if paths := sorted([*place.glob("*.json"), *place.glob("*.jsonl")]):
-            return paths
+            return all_shards(paths)
     raise FileNotFoundError(f"data_dir: {str(folder)!r} has no file of pairs; give {RELEASE}")
 
 

@@ -7,6 +7,7 @@ the loader adds where. The same record comes out of every schema of a benchmark.
 from __future__ import annotations
 
 import re
+from math import isfinite
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -57,12 +58,14 @@ def take_text(row: object, name: str) -> str:
 def take_number(row: object, name: str) -> str:
     """A number, or a text, as text. Whole numbers are written alike in all copies: 27.0 is 27, and 025 is 25."""
     value = take(row, name, int, float, str)
+    if isinstance(value, float) and not isfinite(value):
+        raise Malformed(f"has `{name}` {value}, which is no finite number")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     value = str(value).strip()
     if not value:
         raise Malformed(f"has an empty `{name}`")
-    return str(int(value)) if re.fullmatch(r"-?\d+", value) else value
+    return str(int(value)) if re.fullmatch(r"-?\d{1,1000}", value) else value
 
 
 def open_question(row: object, question: str = "problem", answer: str = "answer", subject: str | None = None) -> Record:
@@ -95,6 +98,14 @@ def math_answer(row: object) -> Record:
     return Record(take_text(row, "problem"), answer.strip(), subject=take_text(row, "type"))
 
 
+def _filled(options: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Options that all say something."""
+    for letter, option in zip(LETTERS, options, strict=True):
+        if not option.strip():
+            raise Malformed(f"has an empty option ({letter}) in `{name}`")
+    return options
+
+
 def _letter(value: str, options: tuple[str, ...], name: str) -> str:
     letters = re.sub(r"[\s,]", "", value)
     if not letters or set(letters) - set(LETTERS[: len(options)]) or len(set(letters)) < len(letters):
@@ -108,7 +119,7 @@ def sat(row: object, question: str = "question", options: str = "options", answe
     pieces = re.split(r"(?:^|\s)([A-D])[).]\s", text)
     if pieces[0] or "".join(pieces[1::2]) != LETTERS:
         raise Malformed(f"has `{options}` {text[:60]!r}, which is not `A) … B) … C) … D) …`")
-    choices = tuple(piece.strip() for piece in pieces[2::2])
+    choices = _filled(tuple(piece.strip() for piece in pieces[2::2]), options)
     return Record(take_text(row, question), _letter(take_text(row, answer), choices, answer), choices)
 
 
@@ -120,7 +131,7 @@ def _lettered(row: object, name: str) -> tuple[str, ...]:
             raise Malformed(f"has `{name}` with {option!r} in the place of option ({letter})")
     if len(options) != len(LETTERS):
         raise Malformed(f"has {len(options)} `{name}` instead of {len(LETTERS)}")
-    return tuple(option[3:] for option in options)
+    return _filled(tuple(option[3:] for option in options), name)
 
 
 def _tidy(question: str) -> str:
@@ -178,7 +189,7 @@ def mmlu(row: object) -> Record:
         if answer not in range(len(LETTERS)):
             raise Malformed(f"has `answer` {answer}, which is no place in its choices")
         answer = LETTERS[answer]
-    options = tuple(option.strip() for option in options)
+    options = _filled(tuple(option.strip() for option in options), "choices")
     return Record(take_text(row, "question"), _letter(answer, options, "answer"), options, take_text(row, "subject"))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ from pathlib import Path
 from agpo_core.tasks.benchmarks.records import Schema
 
 Rows = Iterable[tuple[object, str]]  # row, and "file, line n"
+
+
+class Incomplete(FileNotFoundError):
+    """Some files of a split are here and others are not."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ def text_of(path: Path) -> str:
     """A file as text.
 
     Raises:
-        ValueError: it is not UTF-8; names the line.
+        ValueError: it is empty, not UTF-8, or holds a NUL, as a file does that was cut off; names the line.
     """
     data = path.read_bytes()
     try:
@@ -52,6 +57,9 @@ def text_of(path: Path) -> str:
         raise ValueError(f"{path}, line {line} is not UTF-8 text ({error.reason}, byte {error.start})") from error
     if not text.strip():
         raise ValueError(f"{path} is empty")
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(f"{path}, line {line} holds a NUL, which is no text")
     return text
 
 
@@ -66,7 +74,7 @@ def jsonl(path: Path) -> Rows:
 def _json(text: str, where: str):
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of more digits than Python converts
         raise ValueError(f"{where} is not JSON ({error or type(error).__name__})") from error
 
 
@@ -76,8 +84,8 @@ def _json_file(path: Path):
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, line {error.lineno} is not JSON ({error.msg}, column {error.colno})") from error
-    except RecursionError as error:
-        raise ValueError(f"{path} is not JSON (too deep)") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON ({error})") from error
 
 
 def json_object(path: Path) -> Rows:
@@ -138,6 +146,7 @@ def matharena(path: Path) -> Rows:
     import yaml
 
     header, *answers = _csv(path)
+    seen = set()
     if header[0] != ["id", "answer"]:
         raise ValueError(f"{path}, line 1 has the columns {', '.join(header[0])} instead of id, answer")
     rows = []
@@ -147,6 +156,9 @@ def matharena(path: Path) -> Rows:
         problem = path.parent / "problems" / f"{row[0]}.tex"
         if not row[0].isdigit() or not problem.is_file():
             raise ValueError(f"{path}, line {line} names the problem {row[0]!r}, and {problem} is not there")
+        if int(row[0]) in seen:
+            raise ValueError(f"{path}, line {line} names the problem {row[0]!r} for the second time")
+        seen.add(int(row[0]))
         rows.append(({"problem": text_of(problem), "answer": row[1]}, f"{path}, line {line}"))
     config = path.parent / "config.yaml"
     if config.is_file():
@@ -157,6 +169,29 @@ def matharena(path: Path) -> Rows:
         if expected != len(rows):
             raise ValueError(f"{path} has {len(rows)} answers, and {config.name} says {expected}")
     return rows
+
+
+_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
+
+
+def all_shards(paths: list[Path]) -> list[Path]:
+    """The paths, if of every set of numbered parts (train-00000-of-00002…) all are among them.
+
+    Raises:
+        Incomplete: a part is missing; names the first.
+    """
+    parts: dict[tuple[Path, str, str], set[int]] = {}
+    for path in paths:
+        if match := _SHARD.match(path.name):
+            name, number, total = match.groups()
+            parts.setdefault((path.parent, name, total), set()).add(int(number))
+    for (folder, name, total), numbers in parts.items():
+        if missing := set(range(int(total))) - numbers:
+            raise Incomplete(
+                f"data_dir: {str(folder)!r} has {len(numbers)} of the {int(total)} files of {name}, and not "
+                f"{name}-{min(missing):05}-of-{total}"
+            )
+    return paths
 
 
 def from_hub(name: str, hub: Hub, release: str) -> Rows:

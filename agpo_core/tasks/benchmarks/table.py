@@ -42,6 +42,7 @@ class Benchmark:
         hub: of each official split; a split without one is in files alone.
         deduplicated: whether records with the same question are one.
         not_by_rule: records that no rule can grade (they equal their own wording alone), each with the reason.
+        golds: what every gold is, in words and as a pattern of its canonical answer; None: all that the profile reads.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Benchmark:
     hub: Mapping[str, Hub] = field(default_factory=dict)
     deduplicated: bool = False
     not_by_rule: Mapping[str, str] = field(default_factory=dict)
+    golds: tuple[str, str] | None = None
 
     @property
     def instruction(self) -> str:
@@ -67,6 +69,11 @@ class Benchmark:
 
 
 GREEDY, AVERAGE = "greedy accuracy", "avg@32"
+
+# Golds of the kind "number". An AIME answer has three digits.
+NUMBER = ("a number", r"-?\d+(?:[./]\d+)?")
+WHOLE_NUMBER = ("a whole number", r"-?\d+")
+AIME = ("a whole number from 0 to 999", r"\d{1,3}")
 
 MATH_SUBJECTS = (
     "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
@@ -175,6 +182,7 @@ _TABLE = (
             "dev": Hub("weitianwen/cmath", "validation", records.named("question", "golden")),
             "test": Hub("weitianwen/cmath", "test", records.named("question", "golden")),
         },
+        golds=NUMBER,
     ),
     Benchmark(
         "gaokao_cloze", "GaokaoMath-Cloze: fill in the blanks", "GaokaoMath-Cloze", "zh", "blanks", "gaokao_cloze",
@@ -201,6 +209,7 @@ _TABLE = (
         files={"test": (*_lines("test.jsonl", records.contest), _competition("aime/aime_2024_I", "aime/aime_2024_II"))},
         hub={"test": Hub("Maxwell-Jia/AIME_2024", "train", partial(
             records.contest, question="Problem", answer="Answer"))},
+        golds=AIME,
     ),
     Benchmark(
         "aime25", "AIME 2025", "AIME-25", "en", "number", "aime25", AVERAGE, {"test": 30},
@@ -213,6 +222,7 @@ _TABLE = (
             _competition("aime/aime_2025_I", "aime/aime_2025_II"),
         )},
         hub={"test": Hub("math-ai/aime25", "test", records.contest)},
+        golds=AIME,
     ),
     Benchmark(
         "amc23", "AMC 12 2023", "AMC-23", "en", "number", "amc23", AVERAGE, {"test": 40},
@@ -220,6 +230,7 @@ _TABLE = (
         folders=("amc23",),
         files={"test": _lines("test.jsonl", partial(records.contest, question="question"))},
         hub={"test": Hub("math-ai/amc23", "test", partial(records.contest, question="question"))},
+        golds=NUMBER,
     ),
     *(
         Benchmark(
@@ -284,6 +295,7 @@ _TABLE = (
         )},
         hub={"train": Hub("BytedTsinghua-SIA/DAPO-Math-17k", "train", records.chat_prompt)},
         deduplicated=True,
+        golds=WHOLE_NUMBER,
     ),
 )  # fmt: skip
 
@@ -292,7 +304,7 @@ BENCHMARKS = {benchmark.name: benchmark for benchmark in _TABLE}
 # Benchmarks with a module of their own, for the list alone.
 ELSEWHERE = (
     Benchmark("gsm8k", "GSM8K: grade-school word problems", "GSM8K", "en", "number", "gsm8k", GREEDY,
-              {"train": 7473, "test": 1319}, evaluation_only=False,
+              {"train": 7473, "test": 1319}, evaluation_only=False, golds=NUMBER,
               hub={"train": Hub("openai/gsm8k", "train", _PLAIN), "test": Hub("openai/gsm8k", "test", _PLAIN)}),
     Benchmark("code_contests", "CodeContests: competitive programming", "CodeContests", "en", "program", None,
               "share of tests passed", {"train": 13328, "dev": 117, "test": 165}, evaluation_only=False,
