@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agpo_core.tasks import Graded
 from agpo_core.tasks.grading import PROFILES, canonical, equivalent, extract, get_profile, grade, read
 from agpo_core.tasks.grading.cases import load_cases
 
@@ -170,6 +171,17 @@ def test_a_graded_completion_has_its_reward_and_its_vote():
     assert grade("The answer is 1/3.", "0.5", "math").answer == "1/3"
     assert grade("No.", "B", "sat") == grade("", "B", "sat")
     assert grade("No.", "B", "sat").answer is None
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "name"),
+    [("5 km", "5 cm", "math"), ("x=5", "y=5", "math"), ("30/42", "5/7", "cmath"), ("$x=-1$", "-1", "gaokao_cloze"),
+     (r"\text{4:30 p.m.}", "4:30 a.m.", "math")],
+)  # fmt: skip
+def test_a_wrong_answer_never_votes_with_the_gold(gold, answer, name):
+    graded = grade(rf"\boxed{{{answer}}}", gold, name)
+    assert graded.reward == 0.0 and graded.answer.startswith(f"{canonical(gold, name)} (")
+    assert grade(rf"\boxed{{{gold}}}", gold, name) == Graded(1.0, canonical(gold, name))
 
 
 def test_a_gold_that_says_nothing_is_refused():

@@ -155,7 +155,8 @@ def grade(completion: str, gold: str, profile: str | Profile) -> Graded:
         gold: the right answer, as its benchmark writes it.
         profile: a profile or a benchmark's name.
     Returns:
-        the reward and the vote key; no answer gets reward 0.
+        the reward and the vote key; no answer gets reward 0. A wrong answer's key is never the gold's: 5 cm votes apart
+        from a gold of 5 km.
     Raises:
         ValueError: the gold says nothing under the profile's rules.
     """
@@ -165,4 +166,8 @@ def grade(completion: str, gold: str, profile: str | Profile) -> Graded:
     answer = extract(completion, profile)
     if answer is None:
         return Graded(0.0, None)
-    return Graded(float(equivalent(gold, answer, profile)), canonical(answer, profile))
+    right, vote = equivalent(gold, answer, profile), canonical(answer, profile)
+    if not right and vote is not None and vote == canonical(gold, profile):
+        given = read(answer, profile)  # the same key, contradicting marks: no vote for the gold
+        vote = f"{vote} ({given.unit or given.label or given.half or given.fraction})"
+    return Graded(float(right), vote)
