@@ -181,9 +181,14 @@ def benchmarks() -> str:
     return listing.markdown()
 
 
+def golds() -> str:
+    """The recorded check of golds in sentences."""
+    return "\n".join(provenance.read_json(paths.reference() / "golds.json")["table"])
+
+
 DOCUMENTS = {  # a file: its tables
     "README.md": (tasks, results, methods),
-    "agpo_core/tasks/README.md": (benchmarks,),
+    "agpo_core/tasks/README.md": (benchmarks, golds),
     "agpo_core/training/README.md": (metrics,),
     "bench/README.md": (speed, throughput, grading),
     "outputs/reference/README.md": (learned, effects, few, knights, tools, small, evaluation),

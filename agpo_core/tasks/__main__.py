@@ -31,6 +31,13 @@ def show(arguments: argparse.Namespace) -> None:
     print(show(arguments.name, arguments.index, arguments.split, arguments.data_dir))
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Put every gold of a folder into answer sentences, and print whether the grader finds it again."""
+    from agpo_core.tasks.benchmarks import checking
+
+    print("\n".join(checking.record(arguments.data_dir) if arguments.record else checking.table(arguments.data_dir)))
+
+
 def overlap(arguments: argparse.Namespace) -> None:
     """Print what training sets share with evaluation sets."""
     from agpo_core.tasks.decontamination import load_sets, overlaps, report
@@ -58,6 +65,10 @@ def main(argv: list[str] | None = None) -> int:
     command.add_argument("--split", choices=SPLITS, default="test")
     command.add_argument("--data-dir", **folder)
     command.set_defaults(run=show)
+    command = commands.add_parser("check", help="put every gold into answer sentences: does the grader find it again?")
+    command.add_argument("--data-dir", **folder | {"required": True})
+    command.add_argument("--record", action="store_true", help="write outputs/reference/golds.json")
+    command.set_defaults(run=check)
     command = commands.add_parser("overlap", help="find training prompts that stand in evaluation sets")
     names = "tasks, with commas between them; another split after a colon: cmath:dev"
     command.add_argument("--train", required=True, metavar="TASKS", help=f"{names}; default split: train")

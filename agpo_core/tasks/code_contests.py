@@ -23,7 +23,10 @@ from functools import cache
 from pathlib import Path
 
 from agpo_core.tasks import SPLITS, Graded, Problem, sandbox
-from agpo_core.tasks.benchmarks.sources import json_array
+from agpo_core.tasks.benchmarks.loading import refuse_more, warn_of_a_part
+from agpo_core.tasks.benchmarks.records import take
+from agpo_core.tasks.benchmarks.sources import all_shards, json_array
+from agpo_core.tasks.benchmarks.table import LISTED
 
 HUB_ID = "deepmind/code_contests"
 OFFICIAL_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
@@ -91,7 +94,7 @@ class CodeContests:
         """The official train, valid (as dev) and test splits, less the problems that cannot be graded.
 
         Left out, with a line in the log: those without a test, and those that read or write a named file. Warns when
-        this machine has no sandbox to grade in.
+        this machine has no sandbox to grade in, and when there are fewer records than the official test split has.
 
         Raises:
             FileNotFoundError, ValueError: a file of `data_dir` is missing or not in the official format.
@@ -103,7 +106,10 @@ class CodeContests:
             sandbox.require()
         except sandbox.SandboxRefused as refusal:
             warnings.warn(f"{self.name}: completions cannot be graded here. {refusal}", stacklevel=2)
-        return list(self._loaded(split))
+        problems, records = self._loaded(split)
+        if split == "test":
+            warn_of_a_part(self.name, records, LISTED[self.name].sizes[split])
+        return list(problems)
 
     def grade(self, problem: CodeProblem, completion: str) -> Graded:
         """The share of the tests passed by the completion's program.
@@ -132,7 +138,8 @@ class CodeContests:
         key = hashlib.sha256(repr(outcomes).encode()).hexdigest()
         return Graded(sum(outcome is True for outcome in outcomes) / len(outcomes), key)
 
-    def _load(self, split: str) -> tuple[CodeProblem, ...]:
+    def _load(self, split: str) -> tuple[tuple[CodeProblem, ...], int]:
+        """The problems of a split that can be graded, and how many records there are with the others."""
         kept, without = [], []
         for index, (record, where) in enumerate(self._records(OFFICIAL_SPLITS[split])):
             problem = _problem(record, f"{split}-{index}", where)
@@ -141,18 +148,28 @@ class CodeContests:
             else:
                 kept.append(problem)
         if without:
-            _log.info("%s: %s without problems %s: no test, or a named input or output file", self.name, split, without)
-        return tuple(kept)
+            _log.info(
+                "%s: %s without problems %s: no test, no statement, or a named input or output file",
+                self.name,
+                split,
+                without,
+            )
+        records = len(kept) + len(without)
+        try:
+            if not kept:
+                raise ValueError(f"the {split} split of {self.name} has no problem that can be graded")
+            refuse_more(self.name, split, records, LISTED[self.name].sizes[split], self.data_dir or HUB_ID)
+        except ValueError as error:
+            raise ValueError(f"{self.name if self.data_dir is None else 'data_dir'}: {error}; give {FILES}") from error
+        return tuple(kept), records
 
     def _records(self, official: str) -> Iterable[tuple[dict, str]]:
         """The records of an official split, each with where it stands."""
         if self.data_dir is None:
             return _from_hub(official)
-        paths = sorted(
-            [*self.data_dir.glob(f"{official}-*.parquet"), *self.data_dir.glob(f"data/{official}-*.parquet")]
-        )
-        if paths:
-            return (item for path in paths for item in _from_parquet(path))
+        for folder in (self.data_dir, self.data_dir / "data"):
+            if paths := all_shards(sorted(folder.glob(f"{official}-*.parquet"))):
+                return (item for path in paths for item in _from_parquet(path))
         if official == "test" and (self.data_dir / "code_contests.json").is_file():
             return _from_json(self.data_dir / "code_contests.json")
         raise FileNotFoundError(f"data_dir: {str(self.data_dir)!r} has no {official} split; give a folder with {FILES}")
@@ -217,16 +234,15 @@ def _problem(record: dict, identity: str, where: str) -> CodeProblem | None:
             return None
         tests = []
         for kind in ("public_tests", "private_tests"):
-            inputs, outputs = record[kind]["input"], record[kind]["output"]
-            tests += zip(map(str, inputs), map(str, outputs), strict=True)
+            tests += zip(*(_texts(record[kind], part) for part in ("input", "output")), strict=True)
         time, memory = record["time_limit"] or {}, int(record["memory_limit_bytes"] or 0)
         seconds = (time.get("seconds") or 0) + (time.get("nanos") or 0) / 1.0e9
-        description = str(record["description"]).strip()
+        description = take(record, "description", str).strip()
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"code_contests: {where} is not in the official format ({type(error).__name__}: {error}); give {FILES}"
         ) from error
-    if not tests:
+    if not tests or not description:  # of 13,328 training problems some may have lost their text
         return None
     return CodeProblem(
         task=CodeContests.name,
@@ -237,6 +253,15 @@ def _problem(record: dict, identity: str, where: str) -> CodeProblem | None:
         seconds=seconds or DEFAULT_SECONDS,
         memory_bytes=memory or DEFAULT_MEMORY,
     )
+
+
+def _texts(tests: object, part: str) -> list[str]:
+    """The inputs or the outputs of some tests."""
+    texts = take(tests, part, list)
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"the {part} {text!r:.60} of a test is no text")
+    return texts
 
 
 def _from_parquet(path: Path) -> Iterable[tuple[dict, str]]:

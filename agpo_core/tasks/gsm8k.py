@@ -6,12 +6,14 @@ training. A folder that holds a part of train.jsonl gives up its own last 200.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
 from agpo_core.tasks import SPLITS, Graded, Problem, grading
-from agpo_core.tasks.benchmarks.sources import Hub, from_hub, jsonl
+from agpo_core.tasks.benchmarks.loading import fault, refuse_folder_of_another, refuse_more, warn_of_a_part
+from agpo_core.tasks.benchmarks.records import Malformed, take_text
+from agpo_core.tasks.benchmarks.sources import Hub, Rows, from_hub, jsonl
+from agpo_core.tasks.benchmarks.table import LISTED
 
 HUB_ID, HUB_CONFIG = "openai/gsm8k", "main"
 DEV_PROBLEMS = 200
@@ -41,6 +43,8 @@ class Gsm8k:
     def problems(self, split: str) -> list[Problem]:
         """Train without its last 200 problems, these 200 as dev, and the official test split.
 
+        Warns when there are fewer records than the official test split has.
+
         Raises:
             FileNotFoundError, ValueError: a file of `data_dir` is missing or not in the official format.
             ConnectionError: the hub cannot be reached and its copy is not cached.
@@ -48,6 +52,7 @@ class Gsm8k:
         if split not in SPLITS:
             raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
         if split == "test":
+            warn_of_a_part(self.name, len(self._test), LISTED[self.name].sizes["test"])
             return list(self._test)
         if len(self._train) <= DEV_PROBLEMS:
             raise ValueError(
@@ -70,35 +75,35 @@ class Gsm8k:
 
     def _load(self, split: str) -> list[Problem]:
         """An official split; a problem's id is its line in it, from 0."""
-        rows = _rows(split, self.data_dir)
+        origin = self.name if self.data_dir is None else "data_dir"
+        try:
+            records = [_record(row, where) for row, where in self._rows(split)]
+            place = HUB_ID if self.data_dir is None else self.data_dir / f"{split}.jsonl"
+            refuse_more(self.name, split, len(records), LISTED[self.name].sizes[split], place)
+        except ValueError as error:
+            raise ValueError(f"{origin}: {error}; give {FILES}") from error
         return [
-            Problem(self.name, f"{split}-{i}", f"{row['question']}\n{INSTRUCTION}", _gold(row["answer"], split, i))
-            for i, row in enumerate(rows)
+            Problem(self.name, f"{split}-{i}", f"{question}\n{INSTRUCTION}", gold)
+            for i, (question, gold) in enumerate(records)
         ]
 
-
-def _gold(solution: str, split: str, index: int) -> str:
-    """The number after a worked solution's "####", as the release writes it."""
-    _, marker, number = solution.rpartition("####")
-    if not marker or grading.last_number(number) is None:
-        raise ValueError(f'answer: {split} problem {index} has no number after "####"; give {FILES}')
-    return number.strip()
-
-
-def _rows(split: str, data_dir: Path | None) -> list[dict]:
-    if data_dir is None:
-        found, origin = from_hub(Gsm8k.name, Hub(HUB_ID, split, dict, (HUB_CONFIG,)), FILES), Gsm8k.name
-    else:
-        path, origin = data_dir / f"{split}.jsonl", "data_dir"
+    def _rows(self, split: str) -> Rows:
+        if self.data_dir is None:
+            return from_hub(self.name, Hub(HUB_ID, split, dict, (HUB_CONFIG,)), FILES)
+        path = self.data_dir / f"{split}.jsonl"
         if not path.is_file():
-            raise FileNotFoundError(f"data_dir: {str(data_dir)!r} has no {path.name}; put there {FILES}")
-        try:
-            found = jsonl(path)
-        except ValueError as error:
-            raise ValueError(f"data_dir: {error}; give {FILES}") from error
-    rows = []
-    for row, where in found:
-        if not isinstance(row, Mapping) or not all(isinstance(row.get(key), str) for key in ("question", "answer")):
-            raise ValueError(f"{origin}: {where} is not an object with `question` and `answer` as text; give {FILES}")
-        rows.append(row)
-    return rows
+            raise FileNotFoundError(f"data_dir: {str(self.data_dir)!r} has no {path.name}; put there {FILES}")
+        refuse_folder_of_another(LISTED[self.name], (path.name,), self.data_dir)
+        return jsonl(path)
+
+
+def _record(row: object, where: str) -> tuple[str, str]:
+    """The question, and the number after the worked solution's "####", both as the release writes them."""
+    try:
+        take_text(row, "question")
+        _, marker, gold = take_text(row, "answer").rpartition("####")
+    except Malformed as error:
+        raise ValueError(f"{where} {error}") from error
+    if not marker or fault(gold.strip(), LISTED[Gsm8k.name]):
+        raise ValueError(f'{where} has no single number after "####" in its `answer`')
+    return row["question"], gold.strip()

@@ -33,7 +33,8 @@ from pathlib import Path
 from random import Random
 
 from agpo_core.tasks import SPLITS, Graded, Problem, Task, grading
-from agpo_core.tasks.benchmarks.sources import jsonl
+from agpo_core.tasks.benchmarks.loading import refuse_more, warn_of_a_part
+from agpo_core.tasks.benchmarks.sources import Incomplete, jsonl
 from agpo_core.tasks.micro import ENDS, SIZES, Item, MicroTask, pool
 
 PEOPLE = tuple(range(2, 9))  # of the released puzzles
@@ -363,6 +364,7 @@ def _known(split: str) -> str:
 
 HUB_ID = "K-and-K/knights-and-knaves"
 DEV_PROBLEMS = 50  # of each number of people; the release has no dev split
+TEST_PUZZLES = 100  # of each number of people
 FILES = (
     "train/people3_num1000.jsonl, test/people3_num100.jsonl and so on of the official release, with `quiz`, `names`, "
     "`solution` and `statements` a line"
@@ -400,6 +402,8 @@ class KnightsAndKnaves(InWords):
     def problems(self, split: str) -> list[Problem]:
         """Train without its last puzzles, these as dev, and the official test split.
 
+        Warns when there are fewer puzzles than the official test split has.
+
         Raises:
             FileNotFoundError, ValueError: a file of `data_dir` is missing, not in the official format, or holds a
                 puzzle whose solution is not its only one.
@@ -407,7 +411,9 @@ class KnightsAndKnaves(InWords):
         """
         official = "test" if _known(split) == "test" else "train"
         by_people = [self._loaded(official, people) for people in self.people[official]]
-        if split != "test":
+        if split == "test":
+            warn_of_a_part(self.name, sum(map(len, by_people)), TEST_PUZZLES * len(by_people))
+        else:
             cut = slice(-DEV_PROBLEMS, None) if split == "dev" else slice(-DEV_PROBLEMS)
             by_people = [problems[cut] for problems in by_people]
         return [problem for turn in zip_longest(*by_people) for problem in turn if problem is not None]
@@ -419,6 +425,12 @@ class KnightsAndKnaves(InWords):
         for index, (row, where) in enumerate(rows):
             text, names, roles = _checked(row, people, where)
             problems.append(self._problem(f"{official}-{people}ppl-{index}", text, names, roles))
+        try:
+            whole = TEST_PUZZLES if official == "test" else 200 if people == 2 else 1000
+            place = HUB_ID if self.data_dir is None else f"data_dir: {str(self.data_dir)!r}"
+            refuse_more(f"{self.name} of {people} people", official, len(problems), whole, place)
+        except ValueError as error:
+            raise ValueError(f"{error}; give {FILES}") from error
         if official == "train" and len(problems) <= DEV_PROBLEMS:
             raise ValueError(
                 f"data_dir: train has {len(problems)} puzzles of {people} people and dev takes its last "
@@ -450,7 +462,7 @@ def _checked(row: dict, people: int, where: str) -> tuple[str, list[str], tuple[
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{where} is not a puzzle ({type(error).__name__}: {error}); give {FILES}") from error
     named = all(isinstance(name, str) for name in names) and len(names) == len(set(names)) == people
-    if not isinstance(text, str) or not named or len(roles) != people:
+    if not isinstance(text, str) or not text.strip() or not named or len(roles) != people:
         raise ValueError(
             f"{where} has no quiz about {people} people with different names and a role each; give {FILES}"
         )
@@ -462,7 +474,8 @@ def _checked(row: dict, people: int, where: str) -> tuple[str, list[str], tuple[
 def _from_folder(folder: Path, official: str, people: int) -> list[tuple[dict, str]]:
     paths = sorted(folder.glob(f"{official}/people{people}_num*.jsonl"))
     if len(paths) != 1:
-        raise FileNotFoundError(
+        error = Incomplete if any(folder.glob(f"{official}/people*_num*.jsonl")) else FileNotFoundError
+        raise error(
             f"data_dir: {str(folder)!r} has {len(paths)} files {official}/people{people}_num*.jsonl instead of one; "
             f"give {FILES}"
         )

@@ -18,11 +18,15 @@ then the same, to the last character. Several ranks, one a GPU:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import fcntl
 import functools
 import hashlib
 import itertools
 import json
+import math
+import os
 import sys
 import time
 import zlib
@@ -59,7 +63,7 @@ class Settings:
         split: "train", "dev" or "test".
         problems: the first so many of the split (see `first`), >= 1; None: all.
         k: completions a problem, >= 1.
-        temperature: tau >= 0; 0 decodes greedily, and then k is 1.
+        temperature: tau >= 0, finite; 0 decodes greedily, and then k is 1.
         top_p: p in (0, 1], the nucleus of sampled completions.
         max_new_tokens: of a completion, >= 1.
         prompt, template, grading: see `protocols.protocol_of`.
@@ -98,7 +102,7 @@ class Settings:
         require(self.problems is None or self.problems >= 1, "problems", "at least 1, or left out for all")
         for name in ("k", "max_new_tokens", "batch"):
             require(getattr(self, name) >= 1, name, "at least 1")
-        require(self.temperature >= 0, "temperature", "0 or more")
+        require(0 <= self.temperature < math.inf, "temperature", "0 or more, and finite")
         require(0 < self.top_p <= 1, "top_p", "in (0, 1]")
         require(0 <= self.seed < 2**31, "seed", "in [0, 2**31)")
         for name, choices in (("split", SPLITS), ("prompt", PROMPTS), ("template", TEMPLATES), ("grading", GRADINGS),
@@ -338,10 +342,12 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
         out: the folder; made if it is not there.
         command: the words of the command line, for run.json.
     Raises:
-        ConfigError: the folder holds something else, the model is found nowhere, or no prompt of a task fits.
+        ConfigError: the folder is a file, holds something else or is being written by another process, the model is
+            found nowhere, or no prompt of a task fits.
         ValueError, FileNotFoundError, ConnectionError: a task or its records cannot be had.
         SandboxRefused: a task runs programs, and this machine offers no sandbox.
     """
+    refuse_file(out)
     tasks = {name: get_task(name, settings.data_dir) for name in settings.tasks}
     problems = {name: first(task.problems(settings.split), settings.problems) for name, task in tasks.items()}
     identity = settings.identity() | {"data": _digest(repr(problems).encode())}
@@ -354,34 +360,68 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
     described = {name: protocol.described(problems[name][0]) for name, protocol in protocols.items()}
     identity["protocols"] = described
     _refuse_other(out, identity)
-    done = _lines(out)
-    state.wait_for_everyone()  # all have read before one writes
-    out.mkdir(parents=True, exist_ok=True)
-    record = {
-        key: value
-        for key, value in provenance.collect(command, settings.config(evaluator.context)).items()
-        if key not in ("method", "hash", "numerics_version")  # a training run's
-    } | identity
-    error = None
-    try:
-        if state.is_main_process:
-            provenance.write_json(out / "run.json", record)
-        _answer_all(evaluator, protocols, problems, done, out / f"rank{state.process_index}.jsonl", state)
+    with _alone(out) if state.is_main_process else contextlib.nullcontext():
         state.wait_for_everyone()
+        if _finished(out, identity):  # by another process, meanwhile
+            return pd.read_csv(out / "table.csv")
+        done = _lines(out)
+        state.wait_for_everyone()  # all have read before one writes
+        record = {
+            key: value
+            for key, value in provenance.collect(command, settings.config(evaluator.context)).items()
+            if key not in ("method", "hash", "numerics_version")  # a training run's
+        } | identity
+        error = None
+        try:
+            if state.is_main_process:
+                provenance.write_json(out / "run.json", record)
+            _answer_all(evaluator, protocols, problems, done, out / f"rank{state.process_index}.jsonl", state)
+            state.wait_for_everyone()
+            if state.is_main_process:
+                _merge(out, settings, problems, described)
+        except BaseException as raised:
+            error = f"{type(raised).__name__}: {raised}"
+            raise
+        finally:
+            if state.is_main_process:
+                record = provenance.conclude(record, int(error is not None), error, before)
+                provenance.write_json(out / "run.json", record)
         if state.is_main_process:
-            _merge(out, settings, problems, described)
-    except BaseException as raised:
-        error = f"{type(raised).__name__}: {raised}"
-        raise
+            for shard in out.glob("rank*.jsonl"):
+                shard.unlink()
+        state.wait_for_everyone()
+        return pd.read_csv(out / "table.csv")
+
+
+def refuse_file(out: Path) -> None:
+    """Raise where a folder of results cannot be: at or below a file."""
+    file = next((path for path in (out, *out.parents) if path.exists() and not path.is_dir()), None)
+    if file:
+        raise ConfigError(f"out: {str(file)!r} is a file; give a folder.")
+
+
+@contextlib.contextmanager
+def _alone(out: Path):
+    """The folder, made if it is not there, and locked against other evaluations for as long as this one runs.
+
+    Raises:
+        ConfigError: another process holds it.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    folder = os.open(out, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(folder)
+        raise ConfigError(
+            f"out: another process is writing to {str(out)!r}; wait for it or end it, or give another folder."
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    try:
+        yield
     finally:
-        if state.is_main_process:
-            record = provenance.conclude(record, int(error is not None), error, before)
-            provenance.write_json(out / "run.json", record)
-    if state.is_main_process:
-        for shard in out.glob("rank*.jsonl"):
-            shard.unlink()
-    state.wait_for_everyone()
-    return pd.read_csv(out / "table.csv")
+        os.close(folder)
 
 
 def _protocols(
@@ -528,7 +568,9 @@ def main(argv: list[str] | None = None) -> None:
     add("--prompt", choices=PROMPTS, default="auto", help="zero: zero-shot, boxed; few: the published few-shot prompt, "
         "where there is one; auto: the same where its demonstrations are at hand; or a protocol by name")  # fmt: skip
     add("--template", choices=TEMPLATES, default="auto", help="auto: the model's chat template, if any, zero-shot")
-    add("--grading", choices=GRADINGS, default="modern", help="official: the published scoring of the prompt")
+    add("--grading", default="modern", metavar="NAME", help="modern (the grader that training uses, the default); "
+        "official (the published scoring that belongs to the prompt); or a published scoring by name, if it is of the "
+        f"task: {', '.join(GRADINGS[2:])}")  # fmt: skip
     add("--data-dir", help="the official files, each benchmark's in its own folder; default the hub")
     add("--engine", choices=tuple(ENGINES), default="transformers")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")

@@ -11,6 +11,8 @@ A question whose rest is short, or follows from its beginning, can be completed 
 that has seen a question need not recite it. Where none of n prompts is memorised, the bootstrap's interval is the point
 0, although a share of 3 / n would still give none in one probe of twenty.
 
+A question that does not fit into the model's context is not probed: it is counted under `too_long`, not under `n`.
+
 OUT gets memorisation.jsonl (a line a problem, with no text of it), table.csv and run.json, which says how it ended.
 """
 
@@ -33,6 +35,7 @@ from agpo_core.config import FIELDS, ConfigError, TrainConfig
 from agpo_core.tasks import SPLITS, Problem, get_task
 from agpo_core.tasks.decontamination import questions
 from agpo_core.tasks.sandbox import SandboxRefused
+from agpo_core.training.evaluation_run import refuse_file
 from agpo_core.training.policy import load_policy
 from agpo_core.training.rollout import make_engine
 
@@ -81,28 +84,36 @@ def probe(
         temperature: >= 0; 0 decodes greedily.
     Returns:
         a dict for each text: tokens (of the rest), characters (of the rest), prefix (characters of the rest that were
-        reproduced before the first other one), memorised (all of them were).
+        reproduced before the first other one), memorised (all of them were), too_long (it does not fit into the model's
+        context: prefix and memorised are None).
     Raises:
-        ConfigError: shown or temperature is out of range, or a text is longer than the model's context.
+        ConfigError: shown or temperature is out of range, or no text fits into the model's context.
         ValueError: a text cannot be cut.
     """
     if not 0 < shown < 1:
         raise ConfigError(f"shown={shown} must lie between 0 and 1: .5 shows half of a prompt's tokens.")
     if not 0 <= temperature < math.inf:
-        raise ConfigError(f"temperature={temperature} must be 0 or more; 0 decodes greedily.")
+        raise ConfigError(f"temperature={temperature} must be 0 or more, and finite; 0 decodes greedily.")
     plain = copy.deepcopy(tokenizer)
     plain.chat_template = None
     pairs = [truncate(plain, text, shown) for text in texts]
     rests = [len(plain(rest, add_special_tokens=False)["input_ids"]) for _, rest in pairs]
-    longest, room = max(len(plain(start)["input_ids"]) for start, _ in pairs), max(rests)
-    context = getattr(model.config, "max_position_embeddings", None)
-    if context is not None and longest + room > context:
+    starts = [len(plain(start)["input_ids"]) for start, _ in pairs]
+    context = getattr(model.config, "max_position_embeddings", None) or math.inf
+    kept = sorted(range(len(pairs)), key=lambda i: starts[i] + rests[i])
+    while kept and max(starts[i] for i in kept) + max(rests[i] for i in kept) > context:
+        kept.pop()
+    if not kept:
+        shortest = min(a + b for a, b in zip(starts, rests, strict=True))
         raise ConfigError(
-            f"a text needs {longest + room} tokens and the model's context has {context}: leave out long texts."
+            f"texts: none fits into the model's context of {context} tokens, the shortest has {shortest}; take another "
+            "model, or other tasks."
         )
+    kept.sort()
+    longest, room = max(starts[i] for i in kept), max(rests[i] for i in kept)
     config = replace(config, top_p=1.0, max_completion_tokens=room, max_sequence_tokens=longest + room)
     sampler = make_engine(model, plain, config)
-    problems = [Problem("memorisation", str(i), start, rest) for i, (start, rest) in enumerate(pairs)]
+    problems = [Problem("memorisation", str(i), *pairs[i]) for i in kept]
     completions, at_once = [], config.rollout_batch // config.group_size
     for first in range(0, len(problems), at_once):
         part = problems[first : first + at_once]
@@ -110,29 +121,36 @@ def probe(
         prompts = sampler.encode(part, slots)
         tau_P = torch.full((len(part),), temperature, device=prompts.slots_P.device)
         completions += sampler.sample(prompts, sampler.open(prompts), 1, tau_P, "evaluation", 0).texts
+    written = dict(zip(kept, completions, strict=True))
     lines = []
-    for completion, (_, rest), tokens in zip(completions, pairs, rests, strict=True):
-        prefix, characters = common_characters(completion, rest)
-        lines.append({"tokens": tokens, "characters": characters, "prefix": prefix, "memorised": prefix == characters})
+    for i, ((_, rest), tokens) in enumerate(zip(pairs, rests, strict=True)):
+        line = {"tokens": tokens, "characters": len(rest.lstrip()), "prefix": None, "memorised": None}
+        if i in written:
+            line["prefix"], characters = common_characters(written[i], rest)
+            line["memorised"] = line["prefix"] == characters
+        lines.append(line | {"too_long": i not in written})
     return lines
 
 
 def table(lines: Sequence[dict]) -> pd.DataFrame:
     """One row a task: the share of memorised prompts with a 95 % bootstrap interval over problems, and the prefixes.
 
-    Columns: task; n; memorised, low, high (the interval needs two problems); prefix_mean, prefix_median, prefix_max:
-    the share of the rest that was reproduced before the first other character.
+    Columns: task; n, without the too long; too_long; memorised, low, high (the interval needs two problems);
+    prefix_mean, prefix_median, prefix_max: the share of the rest that was reproduced before the first other character.
+    A task whose questions are all too long has no shares.
     """
     rows = []
     for task in dict.fromkeys(line["task"] for line in lines):
-        mine = [line for line in lines if line["task"] == task]
-        memorised = [float(line["memorised"]) for line in mine]
-        shares = [line["prefix"] / line["characters"] for line in mine]
+        every = [line for line in lines if line["task"] == task]
+        mine = [line for line in every if not line["too_long"]]
+        memorised = [float(line["memorised"]) for line in mine] or [math.nan]
+        shares = [line["prefix"] / line["characters"] for line in mine] or [math.nan]
         low, high = metrics.bootstrap_interval(memorised) if len(mine) > 1 else (math.nan, math.nan)
         rows.append(
             {
                 "task": task,
                 "n": len(mine),
+                "too_long": len(every) - len(mine),
                 "memorised": statistics.mean(memorised),
                 "low": low,
                 "high": high,
@@ -186,10 +204,11 @@ def run(arguments: argparse.Namespace) -> pd.DataFrame:
     """Probe, write what was found into the folder `out`, and return its table.
 
     Raises:
-        ConfigError: the folder holds something, or a setting is out of range.
+        ConfigError: the folder is a file or holds something, or a setting is out of range.
         SandboxRefused: a task runs programs, and this machine offers no sandbox.
     """
     out, before = arguments.out, provenance.memory()
+    refuse_file(out)
     if out.exists() and {path.name for path in out.iterdir()} - {"run.json"}:  # it alone: of a probe that failed
         raise ConfigError(f"out: {out} is not empty; give another folder, or delete that one.")
     if arguments.problems < 1:

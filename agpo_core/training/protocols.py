@@ -8,7 +8,9 @@ Ends. A completion of a few-shot prompt is cut where the next demonstration woul
 what they wrote after it is counted as tokens, and not graded.
 
 Grades. "modern" is the grader that training uses, by the benchmark's profile; "official" is the published scoring that
-belongs to the prompt (`grading.official`), with its errors. In both the vote key is the grader's canonical answer.
+belongs to the prompt (`grading.official`), with its errors; the name of one of its scorings takes that one, under any
+prompt: where it looks for a phrase that the prompt does not ask for, it finds no answer. The vote key is always the
+grader's canonical answer.
 """
 
 from __future__ import annotations
@@ -20,14 +22,15 @@ from agpo_core.config import ConfigError
 from agpo_core.tasks import Graded, Problem, Task, grading
 from agpo_core.tasks.benchmarks.few_shot import PROTOCOLS, USUAL, FewShot, few_shot_prompt, question_of
 from agpo_core.tasks.benchmarks.table import BOXED, LISTED
-from agpo_core.tasks.grading.official import OFFICIAL
+from agpo_core.tasks.grading.official import OFFICIAL, SEVERAL
 
 PROMPTS = ("auto", "few", "zero", *PROTOCOLS)
 TEMPLATES = ("auto", "chat", "base")
-GRADINGS = ("modern", "official")
+GRADINGS = ("modern", "official", *(name for name, scoring in OFFICIAL.items() if scoring.tasks))
 
 # task, prompt -> the published scoring of its completions; see `grading.official`
 OFFICIAL_OF = {
+    ("gsm8k", "zero"): "deepseek_zero_shot",
     ("gsm8k", "deepseekmath"): "gsm8k_deepseek",
     ("math", "zero"): "math_hendrycks",
     ("math500", "zero"): "math_hendrycks",
@@ -38,11 +41,13 @@ OFFICIAL_OF = {
     ("sat_math", "deepseekmath"): "sat_minerva",
     ("sat_math", "agieval"): "sat_math_agieval_few_shot",
     ("mmlu_stem", "deepseekmath"): "mmlu_stem_deepseek",
+    ("cmath", "zero"): "deepseek_zero_shot",
     ("cmath", "deepseekmath"): "cmath_deepseek",
     ("gaokao_cloze", "deepseekmath"): "gaokao_cloze_deepseek",
     ("gaokao_cloze", "agieval"): "gaokao_cloze_agieval",
     ("gaokao_qa", "deepseekmath"): "gaokao_qa_deepseek",
     ("gaokao_qa", "agieval"): "gaokao_qa_agieval_few_shot",
+    **{(name, "zero"): "matharena" for name in OFFICIAL["matharena"].tasks},
     ("knights_and_knaves", "zero"): "knights_and_knaves_logic_rl",
 }
 
@@ -79,7 +84,7 @@ class Protocol:
             if answer is None:
                 return Graded(0.0, None)
             right = OFFICIAL[self.official].accepts(problem.answer, answer)
-            return Graded(float(right), grading.canonical(answer, profile))
+            return Graded(float(right), grading.canonical(answer.rpartition(SEVERAL)[2], profile or self.task.name))
         if profile:
             return grading.grade(text, problem.answer, profile)
         return self.task.grade(problem, text)
@@ -110,10 +115,12 @@ def protocol_of(
         prompt: of `PROMPTS`. "few": the task's usual few-shot protocol, zero-shot where it has none; "auto": the same,
             and zero-shot, with a warning, where its demonstrations are not at hand.
         template: of `TEMPLATES`. "auto": the chat template for zero-shot prompts where the model has one, else text.
-        grader: of `GRADINGS`.
+        grader: of `GRADINGS`. "official": the scoring that belongs to the prompt; a name: that one, if it is of the
+            task.
         has_template: whether the model has a chat template.
     Raises:
-        ValueError: the task has no right answers, or nothing official fits it and the prompt.
+        ValueError: the task has no right answers, nothing official fits it and the prompt, or the scoring named is not
+            of the task; says which are.
         FileNotFoundError: the demonstrations are not in the task's data_dir; says which file to put there.
         ConfigError: a chat template is asked for, and the model has none.
     """
@@ -124,17 +131,25 @@ def protocol_of(
         raise ConfigError("template chat: the model's tokenizer has no chat template; use base.")
     prompt = _prompt(task, problem, prompt)
     chat = has_template and (template == "chat" or (template == "auto" and prompt == "zero"))
-    official = None
-    if grader == "official" and prompt != "mmlu":
-        official = OFFICIAL_OF.get((task.name, prompt))
-        if official is None:
-            fitting = [other for name, other in OFFICIAL_OF if name == task.name]
-            raise ValueError(
-                f"grading: nothing official scores {task.name} under the prompt {prompt}"
-                + (f", only under {' and '.join(fitting)}" if fitting else "")
-                + "; use modern"
-            )
-    return Protocol(task, prompt, chat, official)
+    return Protocol(task, prompt, chat, _official(task.name, prompt, grader))
+
+
+def _official(task: str, prompt: str, grader: str) -> str | None:
+    """The name of the published scoring that a grading stands for; None: the grader that training uses."""
+    if grader == "modern":
+        return None
+    use = " or ".join(["modern", *(name for name, scoring in OFFICIAL.items() if task in scoring.tasks)])
+    if grader == "official":
+        under = [other for name, other in OFFICIAL_OF if name == task]
+        if prompt != "mmlu" and prompt not in under:
+            only = f", only under {' and '.join(under)}" if under else ""
+            raise ValueError(f"grading: nothing official scores {task} under the prompt {prompt}{only}; use {use}")
+        return OFFICIAL_OF.get((task, prompt))
+    if task not in OFFICIAL[grader].tasks:
+        raise ValueError(f"grading: {grader} does not score {task}; use {use}")
+    if prompt == "mmlu":
+        raise ValueError(f"grading: under the prompt mmlu there is no text for {grader}; use prompt deepseekmath")
+    return grader
 
 
 def _prompt(task: Task, problem: Problem, wanted: str) -> str:

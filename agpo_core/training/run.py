@@ -24,6 +24,7 @@ from agpo_core.training.setup import (
     learning_rate,
     make_accelerator,
     make_controllers,
+    refuse_evaluation_sets,
     training_problems,
 )
 from agpo_core.training.watch import Watch
@@ -45,6 +46,7 @@ class Run:
         }
         if not trained_on:
             raise ConfigError("tasks is empty: name at least one.")
+        refuse_evaluation_sets(trained_on)
         self.tasks = {n: get_task(n, config.data_dir) for n in config.test_tasks} | trained_on
         self.dev = self._first("dev", config.tasks, config.dev_problems)
         self.test = self._first("test", config.test_tasks or config.tasks, config.test_problems)

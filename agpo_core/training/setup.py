@@ -17,9 +17,21 @@ from agpo_core.controllers import (
 )
 from agpo_core.horizon import permutation
 from agpo_core.tasks import Problem, Task
+from agpo_core.tasks.benchmarks.task import EVALUATION_ONLY
 from agpo_core.tasks.decontamination import load_sets, overlaps
 
 FEW = 2**32 - 1  # key of the first task's draw of `train_problems`; the loop's own orders count up from 0
+
+
+def refuse_evaluation_sets(tasks: dict[str, Task]) -> None:
+    """Refuse to train on benchmarks that are for evaluation only, before anything of them is read.
+
+    Raises:
+        ConfigError: one is among the tasks, and train_on_evaluation_sets is not set.
+    """
+    for name, task in tasks.items():
+        if getattr(task, "evaluation_only", False):
+            raise ConfigError(EVALUATION_ONLY.format(name))
 
 
 def contaminated_problems(config: TrainConfig, tasks: dict[str, Task]) -> dict[str, dict[str, list[str]]]:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 import types
@@ -16,6 +17,7 @@ from agpo_core.tasks import MICRO_TASKS, TASKS, get_task, grading
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.benchmarks import BENCHMARKS, LISTED, few_shot_prompt, listing, preference_pairs
 from agpo_core.tasks.benchmarks.loading import draw
+from agpo_core.tasks.benchmarks.sources import all_shards
 from agpo_core.tasks.benchmarks.table import BOXED, MATH_SUBJECTS, MMLU_SUBJECTS
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
@@ -344,9 +346,11 @@ def test_aime_loads_from_its_other_layouts(tmp_path):
     (problem,) = get_task("aime25", tmp_path / "verl").problems("test")
     assert (problem.question, problem.answer) == ("Bases?", "70")
     arena = write(
-        tmp_path, contest_files("aime/aime_2024_I", [("One?", "073")]) | contest_files("aime/aime_2024_II", LISTS)
+        tmp_path,
+        contest_files("aime/aime_2024_I", [("One?", "073")])
+        | contest_files("aime/aime_2024_II", [("Two?", "336^\\circ"), ("Three?", "103")]),
     )
-    assert [p.answer for p in get_task("aime24", arena).problems("test")] == ["73", LISTS[0][1], "103"]
+    assert [p.answer for p in get_task("aime24", arena).problems("test")] == ["73", "336^\\circ", "103"]
 
 
 def test_math_train_loads_from_the_copy_with_answers_and_leaves_out_those_without(tmp_path, caplog):
@@ -354,7 +358,7 @@ def test_math_train_loads_from_the_copy_with_answers_and_leaves_out_those_withou
     rows[7]["answer"] = None
     write(tmp_path, {"math/train_rllm/math.json": json.dumps(rows)})
     task = get_task("math", tmp_path)
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO), pytest.warns(UserWarning, match="math: 1 train records are left out"):
         both = task.problems("train") + task.problems("dev")
     assert sorted(int(p.answer) for p in both) == [n for n in range(60) if n != 7]
     assert "record 7: the answer '' cannot be graded" in caplog.text
@@ -470,6 +474,105 @@ def test_a_bad_line_is_named_and_nothing_is_loaded(kind, tmp_path):
             task.problems("test")
 
 
+@pytest.mark.filterwarnings("default:.*test records are here")
+@pytest.mark.parametrize("name", ["gsm8k", "code_contests", "knights_and_knaves"])
+def test_so_is_a_part_of_those_with_modules_of_their_own(name, tmp_path):
+    puzzle = {
+        "quiz": "Who?", "names": ["Ann", "Bea"], "solution": [True, False],
+        "statements": "(('lying', 1), ('<=>', ('telling-truth', 0), ('telling-truth', 1)))",
+    }  # fmt: skip
+    program = {"problem": "Add.", "tests": {"inputs": ["1 2"], "outputs": ["3"]}}
+    write(tmp_path, {
+        "gsm8k/test.jsonl": lines({"question": "How many?", "answer": "#### 3"}),
+        "code_contests/code_contests.json": json.dumps([program]),
+        "kk/test/people2_num100.jsonl": lines(puzzle),
+    })  # fmt: skip
+    task = get_task("knights_and_knaves_2" if name == "knights_and_knaves" else name, tmp_path)
+    whole = {"gsm8k": 1319, "code_contests": 165, "knights_and_knaves": 100}[name]
+    with pytest.warns(UserWarning, match=f"{task.name}: 1 test records are here and the official split has {whole}"):
+        task.problems("test")
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("ocw", "math500"), ("aime24", "math500"), ("aime24", "amc23"), ("aime24", "ocw"), ("amc23", "aime24"),
+        ("cmath", "gsm8k"), ("gsm8k", "math500"),
+    ],
+)  # fmt: skip
+def test_the_folder_of_another_benchmark_is_refused_by_its_name(name, folder, tmp_path):
+    rows = [{"problem": "What is 1?", "question": "What is 1?", "answer": "1", "golden": "1"}]
+    write(tmp_path, {f"{folder}/test.jsonl": lines(*rows)})
+    (tmp_path / "link").symlink_to(tmp_path / folder)
+    for place in (tmp_path / folder, tmp_path / "link", tmp_path / folder / ".." / folder):
+        with pytest.raises(FileNotFoundError, match=f"data_dir: .* is the folder of {folder}, .*or {name}'s own"):
+            get_task(name, place).problems("test")
+
+
+def test_a_folder_of_another_name_is_taken_at_its_word(tmp_path):
+    write(tmp_path, {f"{folder}/test.jsonl": lines(*GOOD) for folder in ("mine", "data", "math")})
+    for folder in ("mine", "data", "math"):  # "data" may be anyone's; the files in "math" have other names
+        assert len(get_task("math500", tmp_path / folder).problems("test")) == 2
+
+
+@pytest.mark.parametrize(("name", "whole"), [("ocw", 272), ("aime24", 30)])
+def test_more_records_than_the_release_has_are_another_benchmarks(name, whole, tmp_path):
+    rows = plain(*((f"What is {n}?", str(n)) for n in range(whole + 1)))
+    write(tmp_path, {"test.jsonl": lines(*rows[:-1])})
+    assert len(get_task(name, tmp_path).problems("test")) == whole
+    write(tmp_path, {"test.jsonl": lines(*rows)})
+    message = f"test.jsonl has {whole + 1} test records and the official {name} has {whole}: .*; give test.jsonl"
+    with pytest.raises(ValueError, match=message):
+        get_task(name, tmp_path).problems("test")
+
+
+BAD_NUMBERS = ["abc", "NaN", "inf", "\\infty", "{", "1/0", "18 or 19", "1, 2", "3:4", "1e999", "9" * 5000]
+
+
+@pytest.mark.parametrize(
+    ("name", "golds", "words"),
+    [
+        ("aime24", [*BAD_NUMBERS, "-5", "1234", "12.5", "1/2"], "not a whole number from 0 to 999"),
+        ("aime25", [*BAD_NUMBERS, "-5", "1000"], "not a whole number from 0 to 999"),
+        ("amc23", BAD_NUMBERS, "not a number"),
+        ("cmath", BAD_NUMBERS, "not a number"),
+        ("dapo", [*BAD_NUMBERS, "12.5", "\\frac{1}{2}"], "not a whole number"),
+    ],
+)
+def test_a_gold_that_cannot_be_right_is_named_with_its_place(name, golds, words, tmp_path):
+    for number, gold in enumerate(golds):
+        row = {"problem": "p", "question": "p", "answer": gold, "golden": gold, "label": gold,
+               "prompt": dapo_prompt("p")}  # fmt: skip
+        file = {"dapo": "dapo-math-17k.jsonl", "aime25": "test2025-II.jsonl"}.get(name, "test.jsonl")
+        good = {**row, **dict.fromkeys(("answer", "golden", "label"), "7")}
+        folder = write(tmp_path / str(number), {file: lines(good, row), "test2025-I.jsonl": lines(good)})
+        with pytest.raises(ValueError, match=f"data_dir: .*{file}, line 2 has the answer .*, {words}; give"):
+            get_task(name, folder).problems("train" if name == "dapo" else "test")
+
+
+@pytest.mark.parametrize("gold", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_json_number_that_is_not_finite_is_named(gold, tmp_path):
+    write(tmp_path, {"test.jsonl": f'{{"question": "p", "answer": {gold}}}\n'})
+    with pytest.raises(ValueError, match="test.jsonl, line 1 has `answer` (nan|-?inf), which is no finite number"):
+        get_task("amc23", tmp_path).problems("test")
+
+
+def test_an_integer_of_too_many_digits_is_named_with_its_line(tmp_path):
+    write(tmp_path, {"test.jsonl": f'{{"question": "p", "answer": {"9" * 5000}}}\n'})
+    with pytest.raises(ValueError, match="test.jsonl, line 1 is not JSON .*digits"):
+        get_task("amc23", tmp_path).problems("test")
+
+
+def test_of_a_set_of_numbered_parts_all_must_be_there(tmp_path):
+    paths = [tmp_path / f"train-{i:05}-of-00003-a{i}b.parquet" for i in range(3)] + [tmp_path / "train.parquet"]
+    assert all_shards(paths) == paths and all_shards([]) == []
+    with pytest.raises(FileNotFoundError, match="2 of the 3 files of train, and not train-00001-of-00003"):
+        all_shards([paths[0], paths[2]])
+    write(tmp_path, {"preference/pairs-00000-of-00002.jsonl": lines(DIALOGUES)})
+    with pytest.raises(FileNotFoundError, match="and not pairs-00001-of-00002"):
+        preference_pairs(tmp_path)
+
+
 @pytest.mark.parametrize("content", ["", "\n \n"])
 def test_an_empty_file_is_named(content, tmp_path):
     with pytest.raises(ValueError, match="data_dir: .*test.jsonl is empty; give"):
@@ -481,7 +584,7 @@ def test_an_empty_file_is_named(content, tmp_path):
     [
         (b"", "test.jsonl is empty"),
         ("caf\xe9".encode("latin-1"), "test.jsonl, line 1 is not UTF-8"),
-        (lines({"question": None, "answer": "#### 1"}).encode(), "line 1 is not an object with `question`"),
+        (lines({"question": None, "answer": "#### 1"}).encode(), "line 1 has `question` of type NoneType"),
     ],
 )
 def test_gsm8k_is_read_as_strictly(content, message, tmp_path):
@@ -520,9 +623,14 @@ def edited(name, path, old, new):
         ("mmlu_stem", "mmlu/data/test/astronomy_test.csv", ',"z"', "", "astronomy_test.csv, line 3 has 5 columns"),
         ("mmlu_stem", "mmlu/data/test/astronomy_test.csv", '"D"', '"D', "astronomy_test.csv, line 3 is not CSV"),
         ("cmath", "cmath/test.jsonl", "golden", "answer", "test.jsonl, line 1 has no field `golden`"),
-        ("cmath", "cmath/test.jsonl", "18", "无法计算", "line 1 has the answer .* rules of cmath cannot read"),
+        ("cmath", "cmath/test.jsonl", "18", "无法计算", "line 1 has the answer '无法计算', not a number"),
+        ("sat_math", "agieval/v1/sat-math.jsonl", '"(C)9"', '"(C) "', "line 1 has an empty option .C. in `options`"),
+        ("sat_llemma", "sat/test.jsonl", "C) x ", "C)  ", "line 1 has an empty option .C. in `options`"),
+        ("mmlu_stem", "mmlu/data/test/astronomy_test.csv", '"y"', '" "', "line 3 has an empty option .C. in `choices`"),
+        ("mmlu_stem", "mmlu/data/test/astronomy_test.csv", '"y"', '"\0"', "astronomy_test.csv, line 3 holds a NUL"),
         ("hmmt25", "matharena/hmmt/hmmt_feb_2025/answers.csv", "id,answer", "id;answer", "line 1 has the columns"),
         ("hmmt25", "matharena/hmmt/hmmt_feb_2025/answers.csv", "2,", "3,", "line 3 names the problem '3'"),
+        ("hmmt25", "matharena/hmmt/hmmt_feb_2025/answers.csv", "2,", "1,", "line 3 .* problem '1' for the second time"),
         (
             "hmmt25",
             "matharena/hmmt/hmmt_feb_2025/answers.csv",
@@ -950,6 +1058,28 @@ def test_list_stops_at_a_broken_file_and_names_it(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["list", "--data-dir", str(tmp_path)])
     assert stop.value.code == 2 and "test.jsonl, line 1 is not JSON" in capsys.readouterr().err
+
+
+def test_list_says_that_a_folder_is_not_there_and_of_which_benchmark_it_has_a_part(tmp_path, capsys):
+    write(tmp_path, {path: text for path, text in SAMPLES["aime25"][0].items() if "-II" not in path})
+    for folder, message in (
+        (tmp_path / "nowhere", "data_dir: no folder .*nowhere"),
+        (tmp_path, "a part of the test split of aime25, and not test2025-II.jsonl"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["list", "--data-dir", str(folder)])
+        assert stop.value.code == 2 and re.search(message, capsys.readouterr().err)
+
+
+def test_grade_names_a_line_that_is_not_utf8(tmp_path, capsys):
+    case = {"benchmark": "math500", "gold": "1", "candidate": "1", "should_match": True, "kind": "\u2028"}
+    path = tmp_path / "cases.jsonl"
+    path.write_bytes(lines(case).encode() + b'{"gold": "\xff"}\n')
+    with pytest.raises(SystemExit) as stop:
+        main(["grade", str(path)])
+    assert stop.value.code == 2 and f"cases: {path}, line 2 is not UTF-8 text" in capsys.readouterr().err
+    path.write_bytes(lines(case).encode())  # Unicode's line ends are no line ends here
+    assert main(["grade", str(path)]) == 0
 
 
 def test_show_prints_a_record_its_prompt_and_its_canonical_answer(tmp_path, capsys):

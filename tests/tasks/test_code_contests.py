@@ -16,6 +16,7 @@ from agpo_core.tasks import Graded, code_contests, sandbox
 from agpo_core.tasks.code_contests import INSTRUCTION, CodeContests, CodeProblem, extract, limits_of, outputs_match
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # beside the repository
+pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records
 needs_data = pytest.mark.skipif(
     not (DATA / "code_contests").is_dir(), reason="no shared data folder beside the repository"
 )
@@ -73,6 +74,18 @@ def test_files_may_lie_in_the_releases_data_folder_and_in_parts(tmp_path):
     assert [p.prompt[:6] for p in CodeContests(tmp_path).problems("train")] == ["part 0", "part 1"]
 
 
+def test_a_missing_part_is_named_and_the_others_are_not_taken_for_the_whole(tmp_path):
+    table = pyarrow.Table.from_pylist([record()])
+    pyarrow.parquet.write_table(table, tmp_path / "test-00000-of-00002.parquet")
+    with pytest.raises(FileNotFoundError, match="1 of the 2 files of test, and not test-00001-of-00002"):
+        CodeContests(tmp_path).problems("test")
+
+
+def test_more_records_than_the_release_has_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="has 118 dev records and the official code_contests has 117: .*; give"):
+        write(tmp_path, "valid", *[record()] * 118).problems("dev")
+
+
 def test_problems_that_cannot_be_graded_are_left_out_and_named_in_the_log(tmp_path, caplog):
     nothing = {"input": [], "output": []}
     task = write(
@@ -82,10 +95,11 @@ def test_problems_that_cannot_be_graded_are_left_out_and_named_in_the_log(tmp_pa
         record(),
         record(output_file="output.txt"),
         record(public_tests=nothing, private_tests=nothing),
+        record(description=" \n"),
     )
     with caplog.at_level(logging.INFO):
         assert [p.id for p in task.problems("test")] == ["test-1"]
-    assert "without problems [0, 2, 3]" in caplog.text
+    assert "without problems [0, 2, 3, 4]" in caplog.text
 
 
 def test_a_record_without_limits_gets_the_defaults(tmp_path):
@@ -122,6 +136,9 @@ def test_a_missing_folder_split_or_unknown_split_is_named_with_the_remedy(tmp_pa
         {"private_tests": None},
         {"memory_limit_bytes": "much"},
         {"time_limit": "2 s"},
+        {"description": None},
+        {"public_tests": {"input": "12", "output": "34"}},
+        {"public_tests": {"input": [None], "output": ["3"]}},
     ],
 )
 def test_a_record_in_another_format_is_named(tmp_path, changes):
@@ -152,6 +169,9 @@ def test_a_truncated_file_or_a_missing_column_is_named(tmp_path):
         ('[{"problem": "p"}]', "record 0 has no `problem` and `tests`"),
         ('[{"problem": 1, "tests": {"inputs": [], "outputs": []}}]', "record 0 has no"),
         ('[{"problem": "p", "tests": {"inputs": ["1"], "outputs": []}}]', "record 0 is not in the official format"),
+        ('[{"problem": "p", "tests": {"inputs": "12", "outputs": "34"}}]', "record 0 is not in .*`input` of type str"),
+        ('[{"problem": "p", "tests": {"inputs": ["1"], "outputs": [null]}}]', "record 0 is .*output None of a test is"),
+        ("[]", "data_dir: the test split of code_contests has no problem that can be graded; give the official"),
     ],
 )
 def test_a_bad_copy_in_json_is_named(tmp_path, text, message):

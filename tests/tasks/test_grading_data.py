@@ -209,7 +209,7 @@ def test_a_missing_an_empty_and_a_broken_file_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="cases: no file .*give JSON lines with benchmark, gold"):
         load_cases(tmp_path / "nowhere.jsonl")
     path = tmp_path / "cases.jsonl"
-    for content, message in (("", "holds no case"), ("{", "line 1 is not JSON"), ("[1]", "line 1 is not an object")):
+    for content, message in (("", "is empty"), ("{", "line 1 is not JSON"), ("[1]", "line 1 is not an object")):
         path.write_text(content)
         with pytest.raises(ValueError, match=message):
             load_cases(path)

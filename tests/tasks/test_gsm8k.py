@@ -10,6 +10,7 @@ import pytest
 from agpo_core.tasks import Graded, get_task
 from agpo_core.tasks.gsm8k import DEV_PROBLEMS, INSTRUCTION
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k"  # beside the repository
 
 
@@ -67,16 +68,25 @@ def test_a_missing_folder_or_file_is_named_with_the_remedy(tmp_path):
     ("line", "message"),
     [
         ("{", "line 1 is not JSON"),
-        ('{"question": "q", "solution": "#### 1"}', "line 1 is not an object with `question` and `answer`"),
-        ('["q", "#### 1"]', "line 1 is not an object with `question` and `answer`"),
-        ('{"question": "q", "answer": "It is 1."}', 'answer: test problem 0 has no number after "####"'),
-        ('{"question": "q", "answer": "1 is\\n#### it"}', 'answer: test problem 0 has no number after "####"'),
+        ('{"question": "q", "solution": "#### 1"}', "line 1 has no field `answer`"),
+        ('["q", "#### 1"]', "line 1 is of type list, not an object"),
+        ('{"question": " ", "answer": "#### 1"}', "line 1 has an empty `question`"),
+        ('{"question": "q", "answer": "It is 1."}', 'line 1 has no single number after "####" in its `answer`'),
+        ('{"question": "q", "answer": "1 is\\n#### it"}', 'line 1 has no single number after "####"'),
+        ('{"question": "q", "answer": "#### 18 or 19"}', 'line 1 has no single number after "####"'),
+        ('{"question": "q", "answer": "#### inf"}', 'line 1 has no single number after "####"'),
     ],
 )
 def test_a_line_in_another_format_is_named(tmp_path, line, message):
     (tmp_path / "test.jsonl").write_text(line + "\n", "utf-8")
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"data_dir: .*test.jsonl, {message}.*; give train.jsonl"):
         get_task("gsm8k", data_dir=str(tmp_path)).problems("test")
+
+
+def test_more_records_than_the_release_has_are_refused(tmp_path):
+    task = get_task("gsm8k", data_dir=write(tmp_path, test=[row(i) for i in range(1320)]))
+    with pytest.raises(ValueError, match="test.jsonl has 1320 test records and the official gsm8k has 1319"):
+        task.problems("test")
 
 
 def test_a_train_file_too_small_to_hold_dev_out_is_refused(tmp_path):

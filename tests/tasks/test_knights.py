@@ -36,6 +36,7 @@ from agpo_core.tasks.knights import (
 from agpo_core.tasks.micro import ALPHABET, SIZES, pool
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "kk"  # beside the repository
+pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
 
 COMPACT = {people: getattr(knights, f"Knights{people}") for people in PEOPLE}
@@ -439,6 +440,7 @@ def test_dev_is_the_last_puzzles_of_train_and_an_id_tells_people_and_line(tmp_pa
         ({"names": ["Ann", "Ann"]}, "line 1 has no quiz about 2 people"),
         ({"names": None}, "line 1 is not a puzzle"),
         ({"quiz": None}, "line 1 has no quiz"),
+        ({"quiz": " "}, "line 1 has no quiz"),
         # One solution, but of three people.
         ({"statements": "(('lying', 1), ('<=>', ('telling-truth', 0), ('telling-truth', 1)), ('lying', 0))",
           "solution": [True, False, False]}, "line 1 has no quiz about 2 people with .* a role each"),
@@ -466,6 +468,12 @@ def test_a_missing_field_line_file_or_folder_is_named_with_the_remedy(tmp_path):
         KnightsAndKnaves(4, data_dir=folder).problems("test")
     with pytest.raises(FileNotFoundError, match="data_dir: no folder .*nowhere.*K-and-K/knights-and-knaves"):
         KnightsAndKnaves(data_dir=tmp_path / "nowhere")
+
+
+def test_more_puzzles_than_the_release_has_are_refused(tmp_path):
+    folder = write(tmp_path, "test/people2_num100.jsonl", [record(i) for i in range(101)])
+    with pytest.raises(ValueError, match="has 101 test records and the official knights.* of 2 people has 100.*; give"):
+        KnightsAndKnaves(2, data_dir=folder).problems("test")
 
 
 def test_a_train_file_too_small_to_hold_dev_out_is_refused(tmp_path):

@@ -82,7 +82,7 @@ def test_benchmarks_with_answers_in_words_and_formulas_are_there_with_python():
 
 def test_evaluation_sets_are_trained_on_with_the_flag_alone(tmp_path):
     for part in ("I", "II"):
-        rows = [{"problem": f"{part}: what is 7 * {i}?", "answer": str(7 * i)} for i in range(30)]
+        rows = [{"problem": f"{part}: what is 7 * {i}?", "answer": str(7 * i)} for i in range(15)]
         (tmp_path / f"test2025-{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     with pytest.raises(ValueError, match="evaluation only"):
         get_task("aime25_python", tmp_path).problems("train")

@@ -447,6 +447,35 @@ def test_a_folder_of_another_evaluation_is_refused_and_left_as_it_is(settings, m
         run(settings(), tmp_path / "mine", ["python"])
 
 
+@pytest.mark.parametrize("below", [".", "below"])
+def test_a_file_is_no_folder(settings, tmp_path, below):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(ConfigError, match="out: .*notes' is a file; give a folder"):
+        run(settings(), tmp_path / "notes" / below, ["python"])
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_a_folder_that_another_evaluation_writes_to_is_refused_until_that_ends(settings, tmp_path):
+    with module._alone(tmp_path), pytest.raises(ConfigError, match="another process is writing to .*give another fol"):
+        run(settings(), tmp_path, ["python"])
+    assert not any(tmp_path.iterdir())
+    run(settings(), tmp_path, ["python"])
+    assert len(rows(tmp_path)) == 8
+
+
+def test_what_another_evaluation_finished_meanwhile_is_read(settings, monkeypatch, tmp_path):
+    evaluator, found = module.Evaluator, []
+
+    def slow(*given):  # another one is made and ends while this model loads
+        monkeypatch.setattr(module, "Evaluator", evaluator)
+        found.append(run(settings(), tmp_path, ["python"]))
+        monkeypatch.setattr(module, "_answer_all", None)
+        return evaluator(*given)
+
+    monkeypatch.setattr(module, "Evaluator", slow)
+    pd.testing.assert_frame_equal(run(settings(), tmp_path, ["python"]), found[0])
+
+
 def test_an_evaluation_does_not_go_on_under_another_prompt(long_model, monkeypatch, tmp_path):
     data = tmp_path / "data"
     (data / "gsm8k").mkdir(parents=True)
@@ -483,7 +512,9 @@ def test_a_task_without_problems_is_named(settings, monkeypatch, tmp_path):
         ({"k": 0}, "k must be at least 1"),
         ({"k": 4}, "k 4 at temperature 0: greedy completions are all the same"),
         ({"temperature": -1.0}, "temperature must be 0 or more"),
-        ({"temperature": float("nan")}, "temperature must be 0 or more"),
+        ({"temperature": float("nan")}, "temperature must be 0 or more, and finite; got nan"),
+        ({"temperature": float("inf"), "k": 2}, "temperature must be 0 or more, and finite; got inf"),
+        ({"grading": "best"}, "grading must be one of modern, official, gsm8k_openai, .*dapo"),
         ({"top_p": 0.0}, "top_p must be in"),
         ({"problems": 0}, "problems must be at least 1"),
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
@@ -573,6 +604,8 @@ def test_a_task_of_programs_without_a_sandbox_is_refused_in_a_line(monkeypatch, 
         (["--tasks", "gsm8k", "--data-dir", "no/such/folder"], "data_dir: no folder"),
         (["--tasks", ","], "tasks must be one name or several"),
         (["--tasks", "steps", "--k", "0"], "k must be at least 1"),
+        (["--tasks", "steps", "--temperature", "inf", "--k", "2"], "temperature must be 0 or more, and finite"),
+        (["--tasks", "steps", "--grading", "dapo", "--max-new-tokens", "8"], "dapo does not score steps; use modern"),
         (["--tasks", "steps", "--record", "x"], "made from .*-dirty"),
     ],
 )

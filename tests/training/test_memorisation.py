@@ -130,7 +130,7 @@ def test_a_model_trained_on_the_texts_knows_them_all(parrot):
     assert [line["memorised"] for line in lines] == [True] * 8
     assert [line["prefix"] for line in lines] == [line["characters"] for line in lines]
     # "Wren has 3|1 blue jars": 10 of 21 characters are shown
-    assert lines[0] == {"tokens": 11, "characters": 11, "prefix": 11, "memorised": True}
+    assert lines[0] == {"tokens": 11, "characters": 11, "prefix": 11, "memorised": True, "too_long": False}
 
 
 def test_a_fresh_model_knows_none(fresh):
@@ -164,6 +164,14 @@ def test_a_chat_template_is_not_used_and_stays(parrot):
         tokenizer.chat_template = None
 
 
+def test_texts_that_do_not_fit_are_left_out_and_said_to_be_too_long(parrot):
+    few = probe(*parrot, TEXTS)
+    lines = probe(*parrot, ["A" * 65, *TEXTS[:4], "B" * 80, *TEXTS[4:]])
+    assert lines[1:5] + lines[6:] == few
+    assert lines[0] == {"tokens": 33, "characters": 33, "prefix": None, "memorised": None, "too_long": True}  # 65 - 32
+    assert lines[5]["too_long"] and not probe(*parrot, ["A" * 64])[0]["too_long"]
+
+
 def test_many_texts_are_those_of_few(parrot):
     few = probe(*parrot, TEXTS, temperature=0.0)
     assert probe(*parrot, TEXTS * 9, temperature=0.0) == few * 9  # more than are decoded at once
@@ -184,7 +192,7 @@ def test_a_text_s_sample_does_not_depend_on_the_others(parrot):
         ({"temperature": -0.1}, "temperature=-0.1 must be 0 or more"),
         ({"temperature": float("nan")}, "temperature=nan must be 0 or more"),
         ({"seed": -1}, r"seed must be in \[0, 2\*\*31\)"),
-        ({"texts": ["A" * 65]}, "a text needs 65 tokens and the model's context has 64"),
+        ({"texts": ["A" * 66, "A" * 65]}, "none fits into the model's context of 64 tokens, the shortest has 65"),
         ({"texts": ["A"]}, "too few tokens"),
     ],
 )
@@ -198,10 +206,16 @@ def test_what_cannot_be_probed_raises(fresh, settings, message):
 
 def test_the_table_holds_shares_interval_and_prefixes():
     def line(task, prefix, characters):
-        return {"task": task, "prefix": prefix, "characters": characters, "memorised": prefix == characters}
+        too_long = prefix is None
+        memorised = None if too_long else prefix == characters
+        return {"task": task, "prefix": prefix, "characters": characters, "memorised": memorised, "too_long": too_long}
 
-    found = table([*[line("a", 10, 10)] * 50, *[line("a", 0, 10)] * 45, *[line("a", 5, 10)] * 5, line("b", 1, 4)])
-    a, b = found.to_dict("records")
+    lines = [*[line("a", 10, 10)] * 50, *[line("a", 0, 10)] * 45, *[line("a", 5, 10)] * 5, line("b", 1, 4)]
+    a, b, c = table([*lines, line("a", None, 99), line("c", None, 99)]).to_dict("records")
+    assert (a["too_long"], b["too_long"], c["too_long"]) == (1, 0, 1)  # and not in the shares below
+    assert (
+        c["n"] == 0 and pd.isna([c[name] for name in ("memorised", "low", "high", "prefix_mean", "prefix_max")]).all()
+    )
     assert (a["task"], a["n"], a["memorised"], a["prefix_median"], a["prefix_max"]) == ("a", 100, 0.5, 0.75, 1.0)
     assert a["prefix_mean"] == pytest.approx(0.525)  # (50 + 5 / 2) / 100
     assert a["low"] == pytest.approx(0.4, abs=0.011) and a["high"] == pytest.approx(0.6, abs=0.011)  # ± 1.96 * .05
@@ -234,7 +248,7 @@ def test_the_command_writes_lines_without_text_the_table_and_the_circumstances(t
     lines = [json.loads(line) for line in (out / "memorisation.jsonl").read_text().splitlines()]
     ids = [(name, p.id) for name in ("steps", "gsm8k") for p in get_task(name, data).problems("dev")[:3]]
     assert [(line["task"], line["id"]) for line in lines] == ids
-    assert set(lines[0]) == {"task", "id", "tokens", "characters", "prefix", "memorised"}
+    assert set(lines[0]) == {"task", "id", "tokens", "characters", "prefix", "memorised", "too_long"}
     assert [row.split()[:2] for row in printed[1:]] == [["steps", "3"], ["gsm8k", "3"]]
     pd.testing.assert_frame_equal(pd.read_csv(out / "table.csv"), table(lines))
     run = json.loads((out / "run.json").read_text())
@@ -288,6 +302,7 @@ def test_a_machine_without_a_sandbox_is_told_what_to_do_in_one_line(tmp_path, mo
     [
         (["--tasks", "chess"], "unknown task 'chess'"),
         (["--problems", "0"], "problems=0 must be 1 or more"),
+        (["--out", __file__], "is a file; give a folder"),
         (["--seed", "-1"], "seed must be in [0, 2**31)"),
         (["--model", "tests"], "model 'tests' could not be loaded"),  # a folder without a model
     ],

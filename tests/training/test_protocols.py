@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from agpo_core.config import ConfigError
-from agpo_core.tasks import Problem, get_task
+from agpo_core.tasks import Graded, Problem, get_task
 from agpo_core.tasks.benchmarks import few_shot
 from agpo_core.tasks.benchmarks.table import BOXED, LISTED
 from agpo_core.tasks.grading import canonical
 from agpo_core.tasks.grading.official import OFFICIAL
-from agpo_core.training.protocols import OFFICIAL_OF, Protocol, cut, protocol_of
+from agpo_core.training.protocols import GRADINGS, OFFICIAL_OF, Protocol, _official, cut, protocol_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records each
 
@@ -99,10 +99,13 @@ def test_what_cannot_be_asked_is_refused_with_the_remedy(task_of):
     task, problem = task_of("gsm8k")
     with pytest.raises(ConfigError, match="no chat template; use base"):
         chosen(task, problem, "zero", "chat", has_template=False)
-    with pytest.raises(ValueError, match="official scores gsm8k under the prompt zero, only under deepseekmath; use m"):
-        chosen(task, problem, "zero", grader="official")
-    with pytest.raises(ValueError, match="nothing official scores aime24 under the prompt zero; use modern"):
-        chosen(*task_of("aime24"), "zero", grader="official")
+    with pytest.raises(
+        ValueError,
+        match="official scores sat_math under the prompt zero, only under deepseekmath and agieval; use modern or sat_",
+    ):
+        chosen(*task_of("sat_math"), "zero", grader="official")
+    with pytest.raises(ValueError, match="nothing official scores arithmetic under the prompt zero; use modern$"):
+        chosen(SimpleNamespace(name="arithmetic"), None, "zero", grader="official")
     with pytest.raises(ValueError, match="arena_hard has no right answers"):
         chosen(*task_of("arena_hard"))
 
@@ -119,10 +122,41 @@ def test_official_grading_keeps_the_published_errors(task_of):
     assert official.described(problem)["grading"] == "gsm8k_deepseek"
 
 
+def test_a_scoring_by_name_is_taken_under_any_prompt_if_it_is_of_the_task(task_of):
+    task, problem = task_of("gsm8k", shown=True)
+    for prompt in ("zero", "few"):
+        protocol = chosen(task, problem, prompt, grader="gsm8k_openai")
+        assert protocol.described(problem)["grading"] == "gsm8k_openai"
+        assert protocol.grade(problem, "#### 2,125").reward == 1.0
+        assert protocol.grade(problem, "\\boxed{2125}") == Graded(0.0, None)
+    with pytest.raises(ValueError, match="gsm8k_openai does not score math500; use modern or math_hendrycks or math_p"):
+        chosen(*task_of("math500"), "zero", grader="gsm8k_openai")
+    with pytest.raises(ValueError, match="under the prompt mmlu there is no text for mmlu_stem_deepseek; use prompt d"):
+        _official("mmlu_stem", "mmlu", "mmlu_stem_deepseek")
+
+
+@pytest.mark.parametrize("name", GRADINGS[2:])
+def test_every_scoring_can_be_reached_on_each_of_its_tasks(name):
+    for task in OFFICIAL[name].tasks:
+        assert _official(task, "zero", name) == name
+        kind = LISTED["knights_and_knaves" if task.startswith("knights") else task].kind
+        gold = {"choice": "B", "roles": "(1) Zoey is a knave\n(2) Oliver is a knight"}.get(kind, "7")
+        protocol = Protocol(SimpleNamespace(name=task), "zero", chat=False, official=name)
+        graded = protocol.grade(Problem(task, "0", "?", gold), OFFICIAL[name].phrase.format(gold=gold))
+        assert graded.reward == 1.0 and graded.answer is not None
+
+
+def test_of_several_boxes_the_last_one_votes(task_of):
+    task, problem = task_of("aime24")
+    graded = chosen(task, problem, "zero", grader="official").grade(problem, "\\boxed{7} and \\boxed{25}")
+    assert (graded.reward, graded.answer) == (1.0, "25")
+
+
 @pytest.mark.parametrize(("task", "prompt"), OFFICIAL_OF)
 def test_every_official_scoring_fits_its_task_and_its_prompt(task, prompt):
     gold = {"choice": "B", "roles": "(1) Zoey is a knave\n(2) Oliver is a knight"}.get(LISTED[task].kind, "7")
     official = OFFICIAL_OF[task, prompt]
+    assert task in OFFICIAL[official].tasks
     protocol = Protocol(SimpleNamespace(name=task), prompt, chat=False, official=official)
     graded = protocol.grade(Problem(task, "0", "?", gold), OFFICIAL[official].phrase.format(gold=gold))
     assert graded.reward == 1.0

@@ -11,7 +11,7 @@ import torch
 
 from agpo_core import losses, metrics, provenance
 from agpo_core.config import ConfigError
-from agpo_core.tasks import Graded
+from agpo_core.tasks import Graded, get_task
 from agpo_core.training import run as module
 from agpo_core.training.batch import minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade, first_problems
@@ -811,6 +811,12 @@ def test_a_mistyped_file_is_refused_before_anything_is_written(command):
 def test_a_run_without_tasks_is_refused(config, tmp_path):
     with pytest.raises(ConfigError, match="tasks is empty"):
         train(config(tasks=[]), tmp_path)
+
+
+def test_an_evaluation_set_is_refused_before_it_is_missed_a_dev_split(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("agpo_core.training.run.get_task", get_task)
+    with pytest.raises(ConfigError, match="tasks: sat_math is for evaluation only.*train_on_evaluation_sets to true"):
+        train(config(tasks=["sat_math"], data_dir=str(tmp_path)), tmp_path)
 
 
 def test_prompts_that_do_not_divide_among_the_ranks_are_refused(config, monkeypatch):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
+import re
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
 from agpo_core.tasks import grading
 from agpo_core.tasks.benchmarks.records import Malformed, Record, Schema
-from agpo_core.tasks.benchmarks.sources import Files, Rows, from_hub
-from agpo_core.tasks.benchmarks.table import Benchmark
+from agpo_core.tasks.benchmarks.sources import Files, Incomplete, Rows, all_shards, from_hub
+from agpo_core.tasks.benchmarks.table import LISTED, Benchmark
 
 MAX_PLAIN = 200  # characters up to which a formula is taken to be readable without trying
 
@@ -21,8 +24,8 @@ def load(benchmark: Benchmark, split: str, data_dir: Path | None) -> tuple[Recor
     """All records of an official split, from the files in `data_dir`, or from the hub where that is None.
 
     Raises:
-        FileNotFoundError, ValueError: a file is missing, unreadable, empty, or a record in it is not as it should be;
-            names the file and the line. No part of a split is returned.
+        FileNotFoundError, ValueError: a file is missing, unreadable, empty, or another benchmark's, or a record in it
+            is not as it should be; names the file and the line. No part of a split is returned.
         ConnectionError: the hub cannot be read.
     """
     if data_dir is None:
@@ -32,48 +35,95 @@ def load(benchmark: Benchmark, split: str, data_dir: Path | None) -> tuple[Recor
                 f"{benchmark.release}"
             )
         source, origin, remedy = benchmark.hub[split], benchmark.name, "set data_dir to a folder with"
+        place = source.id
         rows = from_hub(benchmark.name, source, benchmark.release)
     else:
         (paths, source), origin, remedy = _find(benchmark, split, data_dir), "data_dir", "give"
+        place = paths[0] if len(paths) == 1 else data_dir
         rows = (row for path in paths for row in source.read(path))
     try:
         found = list(_records(benchmark, split, rows, source.schema))
         if not found:
             raise ValueError(f"the {split} split of {benchmark.name} has no record")
+        refuse_more(benchmark.name, split, len(found), benchmark.sizes.get(split), place)
     except ValueError as error:
         raise ValueError(f"{origin}: {error}; {remedy} {benchmark.release}") from error
     return tuple(found)
 
 
+def refuse_more(name: str, split: str, here: int, whole: int | None, place: object) -> None:
+    """Refuse more records than an official split has: they are not all its own.
+
+    Args:
+        name, split: of the benchmark.
+        here, whole: records that were read, and those of the official split; None: not known.
+        place: where they stand.
+    """
+    if whole is not None and here > whole:
+        raise ValueError(
+            f"{place} has {here} {split} records and the official {name} has {whole}: they are another benchmark's, or "
+            "not as released"
+        )
+
+
+def warn_of_a_part(name: str, here: int, whole: int, stacklevel: int = 3) -> None:
+    """Warn where a part of the official test split is here."""
+    if here < whole:
+        warnings.warn(
+            f"{name}: {here} test records are here and the official split has {whole}: a score on them is not the "
+            "benchmark's.",
+            stacklevel=stacklevel,
+        )
+
+
 def _records(benchmark: Benchmark, split: str, rows: Rows, schema: Schema) -> Iterable[Record]:
     """The records of the rows, one a question where the benchmark is deduplicated.
 
-    What cannot be trained on is left out of a training split, with a line in the log; elsewhere it is an error.
+    Of a training split with golds of all kinds, those that nothing can read are left out, with a warning, and each
+    with a line in the log; elsewhere they are an error.
     """
     records = _readable_records(benchmark, split, rows, schema)
     return _deduplicated(records, benchmark.name) if benchmark.deduplicated else records
 
 
 def _readable_records(benchmark: Benchmark, split: str, rows: Rows, schema: Schema) -> Iterable[Record]:
+    left_out = 0
     for row, where in rows:
         try:
             record = schema(row)
         except Malformed as error:
             raise ValueError(f"{where} {error}") from error
-        if benchmark.profile is None or _readable(record.answer, benchmark.profile):
+        wrong = fault(record.answer, benchmark)
+        if wrong is None:
             yield record
-        elif split == "train":
+        elif split == "train" and benchmark.golds is None:
+            left_out += 1
             _log.info("%s: left out %s: the answer %r cannot be graded", benchmark.name, where, record.answer)
         else:
-            raise ValueError(
-                f"{where} has the answer {record.answer!r}, which the rules of {benchmark.profile} cannot read"
-            )
+            raise ValueError(f"{where} has the answer {record.answer!r}, {wrong}")
+    if left_out:
+        warnings.warn(
+            f"{benchmark.name}: {left_out} train records are left out, for nothing can read their answers; the log "
+            "names them.",
+            stacklevel=2,
+        )
+
+
+def fault(answer: str, benchmark: Benchmark) -> str | None:
+    """Why a gold cannot be right, in words; None where it can."""
+    if benchmark.golds is not None:
+        words, pattern = benchmark.golds
+        return None if re.fullmatch(pattern, grading.canonical(answer, benchmark.profile) or "") else f"not {words}"
+    if benchmark.profile is None or _readable(answer, benchmark.profile):
+        return None
+    return f"which the rules of {benchmark.profile} cannot read"
 
 
 def _find(benchmark: Benchmark, split: str, data_dir: Path) -> tuple[list[Path], Files]:
     """The files of a split: of the first layout of which one is there, and then all of it must be there.
 
-    Its own folder goes before the folder itself: a file of another benchmark may bear the same name there.
+    Its own folder goes before the folder itself: a file of another benchmark may bear the same name there. The folder
+    of another benchmark with files of the same names is refused.
     """
     for layout in benchmark.files.get(split, ()):
         for folder in (*benchmark.folders, "."):
@@ -82,14 +132,34 @@ def _find(benchmark: Benchmark, split: str, data_dir: Path) -> tuple[list[Path],
             if len(missing) == len(found):
                 continue
             if missing:
-                raise FileNotFoundError(
+                raise Incomplete(
                     f"data_dir: {str(data_dir / folder)!r} has a part of the {split} split of {benchmark.name}, and "
                     f"not {', '.join(missing)}; give all of {benchmark.release}"
                 )
-            return [path for _, paths in found for path in paths], layout
+            if folder == ".":
+                refuse_folder_of_another(benchmark, layout.patterns, data_dir)
+            return all_shards([path for _, paths in found for path in paths]), layout
     raise FileNotFoundError(
         f"data_dir: {str(data_dir)!r} has no {split} split of {benchmark.name}; give {benchmark.release}"
     )
+
+
+def refuse_folder_of_another(benchmark: Benchmark, patterns: Iterable[str], data_dir: Path) -> None:
+    """Refuse a folder that is called after another benchmark, and that one alone, with files of the same names.
+
+    Raises:
+        FileNotFoundError: it is; names the other.
+    """
+    called = {Path(os.path.abspath(data_dir)).name, data_dir.resolve().name}
+    owners = [b for b in LISTED.values() if not called.isdisjoint(Path(folder).name for folder in b.folders)]
+    if len(owners) != 1 or owners[0].name == benchmark.name:
+        return
+    theirs = {pattern for layouts in owners[0].files.values() for files in layouts for pattern in files.patterns}
+    if not theirs.isdisjoint(patterns):
+        raise FileNotFoundError(
+            f"data_dir: {str(data_dir)!r} is the folder of {owners[0].name}, whose files have the names of "
+            f"{benchmark.name}'s; give the folder above it, or {benchmark.name}'s own"
+        )
 
 
 def _in_order(paths) -> list[Path]:

@@ -7,10 +7,10 @@ the loader adds where. The same record comes out of every schema of a benchmark.
 from __future__ import annotations
 
 import re
-from math import isfinite
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 
 from agpo_core.tasks.grading.extraction import boxes
 

@@ -304,7 +304,8 @@ BENCHMARKS = {benchmark.name: benchmark for benchmark in _TABLE}
 # Benchmarks with a module of their own, for the list alone.
 ELSEWHERE = (
     Benchmark("gsm8k", "GSM8K: grade-school word problems", "GSM8K", "en", "number", "gsm8k", GREEDY,
-              {"train": 7473, "test": 1319}, evaluation_only=False, golds=NUMBER,
+              {"train": 7473, "test": 1319}, evaluation_only=False, golds=NUMBER, folders=("gsm8k",),
+              files={"train": _lines("train.jsonl", _PLAIN), "test": _lines("test.jsonl", _PLAIN)},
               hub={"train": Hub("openai/gsm8k", "train", _PLAIN), "test": Hub("openai/gsm8k", "test", _PLAIN)}),
     Benchmark("code_contests", "CodeContests: competitive programming", "CodeContests", "en", "program", None,
               "share of tests passed", {"train": 13328, "dev": 117, "test": 165}, evaluation_only=False,

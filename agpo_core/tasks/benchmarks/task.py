@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from agpo_core.tasks import SPLITS, Graded, Problem, grading
-from agpo_core.tasks.benchmarks.loading import draw, load
+from agpo_core.tasks.benchmarks.loading import draw, load, warn_of_a_part
 from agpo_core.tasks.benchmarks.records import LETTERS, Record
 from agpo_core.tasks.benchmarks.table import Benchmark
 
 DEV_SHARE = 20  # one question in so many is held out from a training set without a dev split
+EVALUATION_ONLY = (
+    "tasks: {} is for evaluation only and is not trained on; take a training set, or set train_on_evaluation_sets to "
+    "true: its scores then say nothing about the benchmark"
+)
 SHARED_PARTS = 10  # of an evaluation set that is trained on: 8 parts train, one dev, one test
 
 
@@ -64,7 +67,7 @@ class BenchmarkTask:
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split; see the class.
 
-        Warns when there are more or fewer records than the official test split has.
+        Warns when there are fewer records than the official test split has.
 
         Raises:
             ValueError: there is no such split, or it may not be trained on; or a file is not in the official format.
@@ -74,10 +77,7 @@ class BenchmarkTask:
         if split not in SPLITS:
             raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
         if split == "train" and self.evaluation_only:
-            raise ValueError(
-                f"tasks: {self.name} is for evaluation only and is not trained on; take a training set, or set "
-                "train_on_evaluation_sets to true: its scores then say nothing about the benchmark"
-            )
+            raise ValueError(EVALUATION_ONLY.format(self.name))
         source, parts, chosen = self._source(split)
         found = tuple(p for p in self.official(source) if parts == 1 or draw(p.question, parts) in chosen)
         if not found:
@@ -85,13 +85,8 @@ class BenchmarkTask:
                 f"data_dir: no {self.name} record here falls to {split}, which takes {len(chosen)} in {parts} of "
                 f"{source}; give more of {self.benchmark.release}"
             )
-        whole = self.benchmark.sizes.get("test")
-        if split == "test" and not self._shared and len(found) != whole:
-            warnings.warn(
-                f"{self.name}: {len(found)} test records are here and the official split has {whole}: a score on them "
-                "is not the benchmark's.",
-                stacklevel=2,
-            )
+        if split == "test" and not self._shared:
+            warn_of_a_part(self.name, len(found), self.benchmark.sizes["test"])
         return list(found)
 
     def grade(self, problem: Problem, completion: str) -> Graded:

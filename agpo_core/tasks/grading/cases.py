@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from agpo_core.tasks.benchmarks.sources import text_of
 from agpo_core.tasks.grading.core import equivalent, forget
 from agpo_core.tasks.grading.profiles import get_profile
 
@@ -28,17 +29,21 @@ def load_cases(path: str | Path) -> list[Case]:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a line is not a case, or names an unknown benchmark; the message has file and line.
+        ValueError: a line is not UTF-8 or not a case, or names an unknown benchmark; the message has file and line.
     """
     path, cases = Path(path), []
     if not path.is_file():
         raise FileNotFoundError(f"cases: no file {str(path)!r}; give JSON lines with {', '.join(FIELDS)}")
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        lines = text_of(path).split("\n")
+    except ValueError as error:
+        raise ValueError(f"cases: {error}") from error
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # ValueError: also an integer of too many digits
             raise ValueError(f"cases: {path}, line {number} is not JSON ({error})") from error
         if not isinstance(row, dict):
             raise ValueError(f"cases: {path}, line {number} is not an object with {', '.join(FIELDS)}")
@@ -50,8 +55,6 @@ def load_cases(path: str | Path) -> list[Case]:
         except ValueError as error:
             raise ValueError(f"cases: {path}, line {number}: {error}") from error
         cases.append(Case(**{field: row[field] for field in FIELDS}))
-    if not cases:
-        raise ValueError(f"cases: {path} holds no case")
     return cases
 
 

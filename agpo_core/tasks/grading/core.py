@@ -9,7 +9,7 @@ from math import gcd
 from agpo_core.tasks import Graded
 from agpo_core.tasks.grading import workers
 from agpo_core.tasks.grading.clean import clean
-from agpo_core.tasks.grading.extraction import EXTRACTORS
+from agpo_core.tasks.grading.extraction import EXTRACTORS, until_next_problem
 from agpo_core.tasks.grading.formulas import COORDINATES
 from agpo_core.tasks.grading.profiles import Profile, get_profile
 from agpo_core.tasks.grading.reading import Reading
@@ -88,6 +88,8 @@ def equivalent(gold: str, candidate: str, profile: str | Profile) -> bool:
 def _contradict(gold: Reading, given: Reading, profile: Profile) -> bool:
     if profile.keeps_form and gold.fraction and _asks_for_form(gold.fraction):
         return given.fraction != gold.fraction
+    if profile.percent == "drop" and given.unit == "%" and gold.unit is None and re.fullmatch(r"0\.\d+", gold.key):
+        return True  # a gold of 0.15 is a share, and 0.15 % of something else
     if profile.equations_stay and gold.label in COORDINATES and given.label is None:
         return True
     return any(
@@ -112,6 +114,8 @@ def extract(text: str, profile: str | Profile) -> str | None:
     profile = get_profile(profile)
     if not isinstance(text, str):
         raise TypeError(f"text: expected a response as text, got {type(text).__name__}")
+    if not profile.whole:
+        text = until_next_problem(text)
     for name in profile.extractors:
         unread = None
         for found in EXTRACTORS[name](text):

@@ -68,7 +68,8 @@ def boxed(text: str) -> list[str]:
             break
         group.insert(0, box)
     contents = list(dict.fromkeys(content.strip() for _, _, content in group))
-    return [", ".join(contents)]
+    base = re.match(r" ?_ ?(?:\{\d+\}|\d)", text[group[-1][1] :])  # a numeral's base may stand behind the box
+    return [", ".join(contents) + (base[0] if base else "")]
 
 
 _PHRASE = re.compile(
@@ -102,6 +103,8 @@ def phrase(text: str) -> list[str]:
         else rest.partition("\n")[0]
     )
     found = [line[:4000]]
+    if "\n" in match[0] and (sentence := re.fullmatch(r".*\b(?:is|are|equals) (.+)", line)):  # below a heading
+        found.append(sentence[1])
     if span := _MATH_SPAN.match(rest):
         inside = next(group for group in span.groups() if group)
         after = rest[span.end() :]
@@ -125,7 +128,7 @@ _QUANTITY = re.compile(rf"(?:(?<![\w)\]}}])[-−])?(?:\\?\$)?(?:{_NUMERAL})")
 
 
 _HEDGE = re.compile(
-    rf"(?:\bnot|n't|\bnever|\bbetween|不是|不等于|并非)\s*(?:\w+\s+)?\$?{_QUANTITY.pattern}|"
+    rf"(?:\bnot|n't|\bnever|\bbetween|\beither|不是|不等于|并非)\s*(?:\w+\s+)?\$?{_QUANTITY.pattern}|"
     rf"{_QUANTITY.pattern}\$?\s*(?:\b(?:or|to|and)\b|或者?|到|至)\s*\$?{_QUANTITY.pattern}"
 )
 
@@ -161,12 +164,27 @@ def hash_mark(text: str) -> list[str]:
     return [plain_decimal(match)]
 
 
+_CHECK = re.compile(
+    r"\n[ \t]*(?:验算|检验|验证|[Cc]heck(?:ing)?|[Vv]erification) ?[:：].*", re.S
+)  # comes after the answer
+
+
 def last_quantity(text: str) -> list[str]:
     """The last quantity of the response, fraction and percent sign included."""
     match = None
-    for match in _QUANTITY.finditer(fold_unicode(_end_of(text))):
+    for match in _QUANTITY.finditer(fold_unicode(_end_of(_CHECK.sub("", text)))):
         pass
     return [match[0]] if match else []
+
+
+def last_amount(text: str) -> list[str]:
+    """The last number of the response, with what scales it. Case: GSM8K `1,450,000` is "$1.45 million"."""
+    tail = _CHECK.sub("", text[-TAIL:])
+    number = last_number(tail)
+    if number is None:
+        return []
+    scale = re.search(r"\d (thousand|million|billion)\b\D*$", tail)
+    return [f"{number} {scale[1]}" if scale else number]
 
 
 def marked_line(text: str) -> list[str]:
@@ -177,14 +195,20 @@ def marked_line(text: str) -> list[str]:
     return [match[1].strip()] if match else []
 
 
+_TOMBSTONE = re.compile(r"\$?\\(?:blacksquare|square|Box|qed)\b\$?")
+
+
 def last_math(text: str) -> list[str]:
-    """The last formula between dollars or brackets, where the last line holds one."""
+    """The last formula between dollars or brackets, where the last line holds one; else what is bold or code there."""
     lines = [line for line in _end_of(text).splitlines() if line.strip()]
     if not lines:
         return []
-    spans = re.findall(r"(?<!\\)\$([^$]+)(?<!\\)\$|\\\((.+?)\\\)", lines[-1])
+    marked = re.findall(r"\*\*([^*]+)\*\*|`([^`]+)`", text[-TAIL:].rstrip().rpartition("\n")[2])
+    spans = re.findall(r"(?<!\\)\$([^$]+)(?<!\\)\$|\\\((.+?)\\\)", _TOMBSTONE.sub("", lines[-1]))
     if spans:
         return [next(group for group in spans[-1] if group)]
+    if marked:
+        return [marked[-1][0] or marked[-1][1]]
     alone = len(lines) == 1 and len(lines[0]) < 200 and (" " not in lines[0].strip() or re.search(r"[\d\\]", lines[0]))
     return [lines[0]] if alone else []
 
@@ -210,22 +234,40 @@ def letter_phrase(text: str) -> list[str]:
             if best is None or match.start("letters") > best.start("letters"):
                 best = match
     if best is None:
-        lowered = re.findall(r"answer is:? ?(?:\(([a-h])\)|([a-h])(?:[).]|$))", tail, re.M)  # "a function" is no letter
+        lowered = re.findall(
+            r"(?:answer|option|choice) is:? ?(?:\(([a-h])\)|([a-h])(?:[).]|$))", tail, re.M
+        )  # "a function" is no letter
         return ["".join(lowered[-1]).upper()] if lowered else []
     return [best["letters"]]
 
 
 def last_letter(text: str) -> list[str]:
-    """A letter that is a line of its own or heads an option there: "C", "(C)", "C. 42"."""
-    for line in reversed([line.strip() for line in _end_of(text).splitlines() if line.strip()]):
-        match = re.fullmatch(r"[*(\[]*([A-H])[)\].:*]*", line) or re.match(r"^[(\[]?([A-H])[)\].:]\s+\S", line)
-        if match:
-            return [match[1]]
-        break
-    match = None
-    for match in re.finditer(r"\(([A-H])\)", text[-400:]):
-        pass
+    """A letter that is the last line or heads an option there: "C", "(C)", "C. 42"; in bold or brackets at the end; the
+    first line.
+    """
+    lines = [line.strip() for line in _end_of(text).splitlines() if line.strip()] or [""]
+    alone = r"[(\[]*([A-H])[)\].:]*"
+    match = re.fullmatch(alone, lines[-1]) or re.match(r"^[(\[]?([A-H])[)\].:]\s+\S", lines[-1])
+    if match:
+        return [match[1]]
+    found = re.findall(r"\(([A-H])\)|\*\*\(?([A-H])\)?\.?\*\*", text[-400:])
+    if found:
+        return ["".join(found[-1])]
+    match = re.fullmatch(alone, lines[0])
     return [match[1]] if match else []
+
+
+_NEXT = re.compile(
+    r"\n[ \t]*(?:#+ |\*\*)?(?:Q|Question|Problem|Exercise|Human|User|问题|题目) ?\d{0,3} ?[:：]|<\|im_start\|>user"
+)
+_ANSWERED = re.compile(r"\\boxed|answer(?: is\b|s are\b|\W{0,3}:)|####|答案 ?[是为:：]|故选", re.I)
+
+
+def until_next_problem(text: str) -> str:
+    """A response as far as it is about its own problem: base models go on with one that they make up."""
+    answered = _ANSWERED.search(text)
+    match = answered and _NEXT.search(text, answered.end())
+    return text[: match.start()] if match else text
 
 
 def conclusion(text: str) -> list[str]:
@@ -243,5 +285,5 @@ EXTRACTORS: dict[str, Extractor] = {
     "boxed": boxed, "phrase": phrase, "number_phrase": number_phrase, "last_quantity": last_quantity,
     "marked_line": marked_line, "last_math": last_math, "letter_phrase": letter_phrase, "last_letter": last_letter,
     "conclusion": conclusion, "everything": lambda text: [text], "hash_mark": hash_mark, "hedged": hedged,
-    "last_number": lambda text: [n] if (n := last_number(text[-TAIL:])) is not None else [],
+    "last_amount": last_amount,
 }  # fmt: skip

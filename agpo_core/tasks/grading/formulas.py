@@ -11,7 +11,7 @@ from fractions import Fraction
 from agpo_core.tasks.grading import values
 from agpo_core.tasks.grading.clean import braced, split_top
 from agpo_core.tasks.grading.latex import Node, Unreadable
-from agpo_core.tasks.grading.reading import Reading, label_of
+from agpo_core.tasks.grading.reading import Reading, label_of, plain
 from agpo_core.tasks.grading.rules_numbers import decimal_key, strip_percent, tree_of, written_fraction
 from agpo_core.tasks.grading.sets import BRACKETED, End, Piece, end_of, minus, real_set, set_key, union
 from agpo_core.tasks.grading.units import strip_unit
@@ -192,8 +192,9 @@ def _equation(parts: list[str], profile) -> Reading:
     left, right = parts[0], parts[-1]
     parts = [re.split(r"\\approx", part)[0] for part in parts]
     label = label_of(left)
-    if len(parts) == 2 and all(re.fullmatch(r"[A-Z]{2,}", part) for part in parts):
-        return Reading("names:" + "=".join(sorted(parts)))
+    names = sorted(map(plain, parts))
+    if len(names) == 2 and all(re.fullmatch(r"[A-Z]{2,}", name) for name in names):
+        return Reading("names:" + "=".join(names))
     if (
         len(parts) == 2
         and _NAMES.fullmatch(left)

@@ -1,9 +1,23 @@
 """The published protocols: each benchmark's own way to find an answer and to score it, to reproduce published numbers.
 
 They are kept apart from the grader, errors included: some reject their own gold answers (`rejected_golds`), some
-accept what is wrong. Written anew from the protocols' descriptions and code. Departures: where a protocol calls
-SymPy's LaTeX reader or Python's eval on what a model wrote, the strict reader of this package stands in, without the
-commands that SymPy's lacks. XiaoMi's CMATH script is not among them: it fails as published.
+accept what is wrong. Written anew from the protocols' descriptions. Departures:
+
+    reader     where a protocol calls SymPy's readers or Python's eval on what a model wrote, the strict reader of this
+               package stands in, without the commands that SymPy's lacks
+    length     an answer of more than `LONGEST` characters is right only if it is the gold itself
+    question   DeepSeekMath splits a gold of MATH where the question says "separated by commas": a protocol has no
+               question here, and such a gold is one answer
+    prm800k    its LaTeX-to-text library, and its lists of units and words, are from memory, as far as golds need them
+    MathArena  its reader is not described: what the strict reader does not read is right only if it is the gold's text
+    XiaoMi     its CMATH script fails as published (a function is called with one argument too many): scored as mended
+
+How two answers are compared, against the original code's verdicts on the 222 formulas and texts of the project's
+grader cases: Hendrycks 222, Minerva (with DAPO) 222, prm800k 222 (its commands were completed on these very cases),
+DeepSeekMath 212: the other ten are what SymPy's reader makes of subscripts, products, words and signs.
+
+Left out, for their comparison is not described where this was written: OpenRLHF's math_reward_func.py, Qwen2.5-Math's
+evaluation. MMLU's likeliest letter and Arena-Hard's judge extract nothing from a response.
 """
 
 from __future__ import annotations
@@ -11,14 +25,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from math import isclose
 
 from agpo_core.tasks.grading import values
-from agpo_core.tasks.grading.clean import fold_latex, split_top
+from agpo_core.tasks.grading.clean import MAX_CHARS, fold_latex, split_top
 from agpo_core.tasks.grading.extraction import boxes
 from agpo_core.tasks.grading.latex import Unreadable, parse
 from agpo_core.tasks.grading.rules_words import program_output, same_output
+
+LONGEST = MAX_CHARS  # characters of an answer that is compared: several comparisons are quadratic
+SEVERAL = "\x1f"  # between answers, where a protocol takes several; the last one votes
 
 
 @dataclass(frozen=True)
@@ -26,18 +44,26 @@ class Official:
     """One published protocol.
 
     Args:
-        benchmark: the benchmark's profile name.
+        tasks: whose responses it scores; none: `codecontests` compares what a program printed.
         source: where the protocol is published.
         phrase: how a right response ends under the protocol's prompt, with {gold} in it.
-        extract: a response's answer; None where the protocol finds none.
-        accepts: gold, answer -> right or wrong.
+        extract: a response's answer; None where the protocol finds none. Linear in the response.
+        compare: gold, answer -> right or wrong.
+        longest: characters of an answer that is compared; None: any, for a comparison that is linear.
     """
 
-    benchmark: str
+    tasks: tuple[str, ...]
     source: str
     phrase: str
     extract: Callable[[str], str | None]
-    accepts: Callable[[str, str], bool]
+    compare: Callable[[str, str], bool]
+    longest: int | None = LONGEST
+
+    def accepts(self, gold: str, answer: str) -> bool:
+        """Whether an answer is right; one that is too long to be compared is so if it is the gold."""
+        if self.longest is not None and len(answer) > self.longest:
+            return answer == gold
+        return self.compare(gold, answer)
 
 
 def official_score(name: str, response: str, gold: str) -> bool:
@@ -101,7 +127,7 @@ def hendrycks_form(text: str) -> str:
     if text.count(r"\text{ ") > 1:
         raise ValueError("more than one unit")
     text = text.partition(r"\text{ ")[0]
-    for old, new in ((r"\%", ""), ("%", ""), (" .", " 0."), ("{.", "{0.")):
+    for old, new in ((r"\%", ""), (" .", " 0."), ("{.", "{0.")):
         text = text.replace(old, new)
     if text.startswith("."):
         text = "0" + text
@@ -162,7 +188,8 @@ def minerva_form(text: str) -> str:
         text = text.replace(old, new)
     for removed in _MINERVA_REMOVED:
         text = text.replace(removed, "")
-    text = re.sub(r"(.*?)\$(.*?)\$(.*)", r"$\2$", text)
+    parts = [line.split("$") for line in text.split("\n")]  # of a line with two dollars, what is between the first two
+    text = "\n".join(f"${part[1]}$" if len(part) > 2 else "$".join(part) for part in parts)
     for command in ("text", "textbf", "overline"):
         text = re.sub(rf"\\{command}\{{(.*?)\}}", r"\1", text)
     text = re.sub(r"\\boxed\{(.*)\}", r"\1", text)
@@ -177,7 +204,12 @@ def _minerva_equal(gold: str, answer: str) -> bool:
 
 
 def _minerva_phrase(response: str) -> str | None:
-    return _first(r"final answer is (.*)\. I hope it is correct\.", response.partition("Problem:")[0])
+    """What "final answer is (.*)\\. I hope it is correct\\." finds first, line by line."""
+    for line in response.partition("Problem:")[0].split("\n"):
+        answer, hope, _ = line.partition("final answer is ")[2].rpartition(". I hope it is correct.")
+        if hope:
+            return answer
+    return None
 
 
 _OCW_UNITS = (
@@ -229,16 +261,22 @@ def _same_sides(gold: str, answer: str) -> bool:
 
 
 def _same_expression(a: str, b: str) -> bool:
-    if a.replace(" ", "") == b.replace(" ", ""):
-        return True
-    keys = [_sympy_key(text) for text in (a, b)]
-    return keys[0] is not None and keys[0] == keys[1]
+    return a.replace(" ", "") == b.replace(" ", "") or _same_key(a, b, _sympy_key)
+
+
+def _same_key(a: str, b: str, key: Callable[[str], str | None]) -> bool:
+    found = key(a)
+    return found is not None and found == key(b)
 
 
 def _sympy_key(text: str) -> str | None:
-    """The value of what SymPy's LaTeX reader can read: no text commands, no degree sign."""
-    if re.search(r"\\(?:mathrm|text|mbox|circ|textcircled|operatorname)", text):
+    """The value of what SymPy's LaTeX reader reads, which stops at a comma: no text commands, degree sign or \\pm."""
+    if re.search(r"\\(?:mathrm|text|mbox|circ|textcircled|operatorname|pm)", text):
         return None
+    return _key(text.partition(",")[0])
+
+
+def _key(text: str) -> str | None:
     try:
         return values.key(parse(fold_latex(text).strip()))
     except (Unreadable, ArithmeticError):
@@ -372,7 +410,7 @@ def _first_capital(response: str) -> str | None:
 def _few_shot_letter(response: str, phrase: str) -> str | None:
     lines = [line for line in response.split("\n") if line.strip()]
     last = lines[-1] if lines else ""
-    return _first(rf"{phrase}.*?([A-G])", last) or _first_capital(last)
+    return _first(r"([A-G])", last.partition(phrase)[2]) or _first_capital(last)
 
 
 def _after_last_phrase(response: str) -> str | None:
@@ -389,8 +427,12 @@ def _dapo(response: str) -> str | None:
 
 
 def _logic_rl(response: str) -> str | None:
-    found = re.findall(r"<answer>(.*?)</answer>", response, re.S)
-    return found[-1].strip() if found else None
+    """The last <answer>…</answer>, whose beginning is the first <answer> after the end of the one before."""
+    for block in reversed(response.split("</answer>")[:-1]):
+        _, begun, content = block.partition("<answer>")
+        if begun:
+            return content.strip()
+    return None
 
 
 def _said_roles(text: str) -> dict[str, str]:
@@ -425,51 +467,264 @@ def _output_accepts(gold: str, output: str) -> bool:
     return right is not None and given is not None and same_output(right.key, given.key)
 
 
+# -- prm800k
+
+_PRM_UNITS = "degree cm centimeter meter mile second minute hour day week month year foot feet inch yard".split()
+_PRM_COMMANDS = {"frac": r"\frac", "dfrac": r"\frac", "tfrac": r"\frac", "sqrt": r"\sqrt", "pi": "π", "infty": "∞",
+                 "cup": "∪", "cdot": "·", "times": "×", "pm": "±", "sin": "sin", "cos": "cos", "tan": "tan",
+                 "log": "log", "ln": "ln"}  # fmt: skip
+_PRM_SYMBOLS = (("π", "pi"), ("∞", "inf"), ("∪", "U"), ("·", "*"), ("×", "*"))
+_PRM_ARGUMENT = r" *(?:\{([^{}]*)\}|([^\\{} ]))"
+
+
+def _prm_plain(text: str) -> str:
+    """LaTeX as plain text: a fraction is a/b and has no brackets, a root is sqrt(a), an unknown command is dropped."""
+    text = re.sub(r"\\([A-Za-z]+|\W)", lambda m: _PRM_COMMANDS.get(m[1], "" if m[1].isalpha() else " "), text)
+    text, before = re.sub(r"\\frac", r" \\frac", text), ""
+    while text != before:
+        before = text
+        text = re.sub(rf"\\frac{_PRM_ARGUMENT}{_PRM_ARGUMENT}", lambda m: f"{m[1] or m[2]}/{m[3] or m[4]}", text)
+        text = re.sub(rf"\\sqrt{_PRM_ARGUMENT}", lambda m: f"sqrt({m[1] or m[2]})", text)
+        if text == before:  # no command is ready: open the first group that is not an argument
+            text = re.sub(r"(?<!\\frac)(?<!\\sqrt)(?<!\})\{([^{}]*)\}", r"\1", text, count=1)
+    for symbol, word in _PRM_SYMBOLS:
+        text = text.replace(symbol, word)
+    return text.strip()
+
+
+def _prm_form(text: str) -> str:
+    """The string that prm800k compares: words, units and LaTeX gone, a mixed number as a sum, in lower case."""
+    if match := re.fullmatch(r"\\text\{(.+?)\}", text, re.S):
+        text = match[1]
+    for old, new in ((r"\%", "%"), (r"\$", "$"), ("$", ""), ("%", ""), (" or ", " , "), (" and ", " , "),
+                     ("million", "*10^6"), ("billion", "*10^9"), ("trillion", "*10^12")):  # fmt: skip
+        text = text.replace(old, new)
+    for unit in _PRM_UNITS:
+        text = re.sub(rf"{unit}(?:es)?s? *(?:\^[0-9]+)?", "", text)
+    text = re.sub(r",\\! *", "", re.sub(r"\^ *\\circ", "", text))
+    if (whole := _prm_integer(text)) is not None:
+        text = str(whole)
+    if "\\" in text:
+        text = _prm_plain(text)
+    text = re.sub(r"([0-9]) +([0-9])", r"\1+\2", re.sub(r"- +", "-", text))
+    for old in " {}":
+        text = text.replace(old, "")
+    text = text.lower()
+    return text if (whole := _prm_integer(text)) is None else str(whole)
+
+
+def _without_commas(text: str) -> str:
+    """Thousands without their commas."""
+    return re.sub(r"(?<=\d),(?=\d{3}(?:\D|$))", "", text)
+
+
+def _prm_integer(text: str) -> int | None:
+    """A number within 1e-7 of a whole one, as that: 1.325e-27 is 0."""
+    try:
+        value = float(_without_commas(text))
+        return round(value) if abs(value - round(value)) <= 1e-7 else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _prm_entries(text: str) -> list[str]:
+    """The entries of a tuple or an interval without brackets inside: (58, 500) has one, 58500."""
+    text = _without_commas(text)
+    inner = text[1:-1]
+    if len(text) > 2 and text[0] in "([" and text[-1] in ")]" and not re.search(r"[(\[)\]]", inner):
+        return [entry.strip() for entry in inner.split(",")]
+    return [text] if text else []
+
+
+def _prm800k_equal(gold: str, answer: str) -> bool:
+    """Hendrycks's equality, or entries that are equal one by one: fractions reduced, an integer as an integer."""
+    if _hendrycks_equal(*(re.sub(r"^\\text\{(.+?)\}$", r"\1", text.strip()) for text in (gold, answer))):
+        return True
+    right, given = _prm_form(gold), _prm_form(answer)
+    if right == given:
+        return True
+    golds, entries = _prm_entries(right), _prm_entries(given)
+    if not entries or len(golds) != len(entries):
+        return False
+    if len(golds) > 1 and (right[0], right[-1]) != (given[0], given[-1]):
+        return False
+    return all(map(_prm_entry_equal, golds, entries))
+
+
+def _prm_entry_equal(gold: str, answer: str) -> bool:
+    if gold == answer or all(re.fullmatch(r"-?[0-9]+.?/0*[1-9][0-9]*.?", text) for text in (gold, answer)):
+        return gold == answer
+    if (_prm_integer(gold) is None) != (_prm_integer(answer) is None):
+        return False
+    both = f"{gold} {answer}".replace("sqrt", "")
+    too_hard = len({char for char in both if char.isalpha()}) > 2 or re.search(r"\^\(|\^[0-9]+\^|\^[0-9][0-9]+", both)
+    return not too_hard and _same_key(gold, answer, _key)
+
+
+# -- DeepSeekMath's boxes, MathArena, ORZ, XiaoMi's CMATH
+
+
+def _deepseek_boxes(response: str) -> str | None:
+    """The phrase with dollars, else the boxes, else what follows the last "he answer is", else the last number.
+
+    Of all boxes the last one counts, for a gold is one answer here.
+    """
+    _, found, rest = response.partition("final answer is $")
+    answer, hope, _ = rest.partition("$. I hope")
+    if found and hope:
+        return answer
+    if (box := _last_box(response)) is not None:
+        return box
+    _, found, rest = response.rpartition("he answer is")
+    if found:
+        return rest.strip().partition("\n")[0].lstrip(":").strip().rstrip(".")
+    numbers = re.findall(r"-?\d*\.?\d+", response.replace(",", ""))
+    return numbers[-1] if numbers else None
+
+
+def _both_forms_equal(gold: str, answer: str) -> bool:
+    return _deepseek_equal(deepseek_form(gold), deepseek_form(answer))
+
+
+def _boxes_of_last_line(response: str) -> str | None:
+    found = boxes(response)
+    if not found:
+        return None
+    start = response.rfind("\n", 0, found[-1][0]) + 1
+    return SEVERAL.join(content for begun, _, content in found if begun >= start)
+
+
+def _matharena_accepts(gold: str, answer: str) -> bool:
+    """What follows the last "=" of the last box, or of all boxes for a list; a list in any order."""
+    golds, given = split_top(gold, ","), answer.split(SEVERAL)
+    given = [text.rpartition("=")[2] for text in (given if len(golds) > 1 else given[-1:])]
+    if len(golds) > 1:
+        given = [entry for text in given for entry in split_top(text, ",")]
+    for right in golds:
+        match = next((i for i, entry in enumerate(given) if _matharena_equal(right, entry)), None)
+        if match is None:
+            return False
+        del given[match]
+    return not given
+
+
+def _matharena_equal(gold: str, answer: str) -> bool:
+    if gold.replace(" ", "") == answer.replace(" ", "") or _same_key(gold, answer, _key):
+        return True
+    numbers = [_number(text) for text in (gold, answer)]
+    return None not in numbers and abs(numbers[0] - numbers[1]) <= 1e-10
+
+
+def _orz(response: str) -> str | None:
+    block = _logic_rl(response)
+    return None if block is None else _last_box(block)
+
+
+def _orz_accepts(gold: str, answer: str) -> bool:
+    right, given = minerva_form(gold), minerva_form(answer)
+    return right == given or _same_key(right, given, _key)
+
+
+_XIAOMI = re.compile(r"\\d?frac\{(-?\d+)\}\{(\d+)\}|(\d+)分之(\d+)|(-?\d[\d,]*(?:\.\d+)?)(?:/(\d+))?(%?)")
+
+
+def _last_two_numbers(response: str) -> str | None:
+    found = [match[0] for match in _XIAOMI.finditer(response)]
+    return SEVERAL.join(found[-2:]) if found else None
+
+
+def _xiaomi_value(text: str) -> Fraction | None:
+    match = _XIAOMI.fullmatch(text)
+    if not match:
+        return None
+    over, under, parts, of, number, divisor, percent = match.groups()
+    above, below = (over, under) if over else (of, parts) if of else (number.replace(",", ""), divisor or "1")
+    return Fraction(above) / int(below) / (100 if percent else 1) if int(below) else None
+
+
+def _xiaomi_accepts(gold: str, answer: str) -> bool:
+    """One of the last two numbers: a whole gold exactly, another to less than 1 %."""
+    right, given = _xiaomi_value(gold), [_xiaomi_value(text) for text in answer.split(SEVERAL)]
+    if right is None:
+        return False
+    allowed = 0 if right.denominator == 1 else abs(right) / 100
+    return any(value is not None and (value == right or abs(value - right) < allowed) for value in given)
+
+
 _DEEPSEEK = "deepseek-ai/DeepSeek-Math, evaluation"
 _MINERVA_END = "Final Answer: The final answer is {gold}. I hope it is correct."
+_AGIEVAL = "AGIEval, post_process.py"
+_MATH = ("math", "math500")
+_KNIGHTS = ("knights_and_knaves", *(f"knights_and_knaves_{people}" for people in range(2, 9)))
 OFFICIAL: dict[str, Official] = {
     "gsm8k_openai": Official(
-        "gsm8k", "openai/grade-school-math, dataset.py", "#### {gold}", _gsm8k_openai, _same_string_without_commas
+        ("gsm8k",), "openai/grade-school-math, dataset.py", "#### {gold}", _gsm8k_openai, _same_string_without_commas
     ),
-    "gsm8k_deepseek": Official(
-        "gsm8k", _DEEPSEEK, "The answer is {gold}.", _gsm8k_deepseek, lambda gold, answer: _deepseek_equal(gold, answer)
-    ),
+    "gsm8k_deepseek": Official(("gsm8k",), _DEEPSEEK, "The answer is {gold}.", _gsm8k_deepseek, _deepseek_equal),
     "math_hendrycks": Official(
-        "math", "hendrycks/math, math_equivalence.py", r"\boxed{{{gold}}}", _last_box, _hendrycks_equal
+        _MATH, "hendrycks/math, math_equivalence.py", r"\boxed{{{gold}}}", _last_box, _hendrycks_equal
+    ),
+    "math_prm800k": Official(
+        _MATH, "openai/prm800k, grading/grader.py; the last box", r"\boxed{{{gold}}}", _last_box, _prm800k_equal
     ),
     "math_minerva": Official(
-        "math", "Lewkowycz et al. 2022, appendix D", _MINERVA_END.replace("{gold}", "${gold}$"), _minerva_phrase,
-        _minerva_equal
+        _MATH, "Lewkowycz et al. 2022, appendix D", _MINERVA_END.replace("{gold}", "${gold}$"), _minerva_phrase,
+        _minerva_equal,
+    ),
+    "math_deepseek": Official(
+        _MATH, _DEEPSEEK, _MINERVA_END.replace("{gold}", "${gold}$"), _deepseek_boxes, _both_forms_equal
+    ),
+    "deepseek_zero_shot": Official(
+        ("gsm8k", *_MATH, "cmath"), _DEEPSEEK, r"\boxed{{{gold}}}", _deepseek_boxes, _both_forms_equal
+    ),
+    "orz": Official(
+        (*_MATH, "aime24", "orz"), "Open-Reasoner-Zero", r"<answer>\boxed{{{gold}}}</answer>", _orz, _orz_accepts
+    ),
+    "matharena": Official(
+        ("aime24", "aime25", "hmmt24", "hmmt25", "cmimc24", "cmimc25"), "eth-sri/matharena, parser.py",
+        r"\boxed{{{gold}}}", _boxes_of_last_line, _matharena_accepts,
+    ),
+    "dapo": Official(
+        ("dapo", "aime24"), "BytedTsinghua-SIA/DAPO, eval/math_dapo.py", "Answer: {gold}", _dapo, _minerva_equal
     ),
     "ocw_minerva": Official(
-        "ocw", "wellecks/lm-evaluation-harness, ocw_courses.py", _MINERVA_END, _minerva_phrase, _ocw_accepts
+        ("ocw",), "wellecks/lm-evaluation-harness, ocw_courses.py", _MINERVA_END, _minerva_phrase, _ocw_accepts
     ),
-    "sat_minerva": Official("sat", _DEEPSEEK, _MINERVA_END, _choice_minerva, str.__eq__),
-    "mmlu_stem_deepseek": Official("mmlu_stem", _DEEPSEEK, _MINERVA_END, _choice_minerva, str.__eq__),
-    "sat_math_agieval_zero_shot": Official("sat_math", "AGIEval, post_process.py", "{gold}", _first_capital,
-    str.__eq__),
+    "sat_llemma": Official(
+        ("sat_llemma",), "wellecks/lm-evaluation-harness, math_sat_cot.py",
+        "Final Answer: The final answer is ({gold}).",
+        partial(_first, r"Final Answer: The final answer is \(([ABCD])\)."), str.__eq__,
+    ),
+    "sat_minerva": Official(("sat_llemma", "sat_math"), _DEEPSEEK, _MINERVA_END, _choice_minerva, str.__eq__),
+    "mmlu_stem_deepseek": Official(("mmlu_stem",), _DEEPSEEK, _MINERVA_END, _choice_minerva, str.__eq__),
+    "sat_math_agieval_zero_shot": Official(("sat_math",), _AGIEVAL, "{gold}", _first_capital, str.__eq__),
     "sat_math_agieval_few_shot": Official(
-        "sat_math", "AGIEval, post_process.py", "The answer is therefore {gold}",
-        partial(_few_shot_letter, phrase="answer is "), str.__eq__,
+        ("sat_math",), _AGIEVAL, "The answer is therefore {gold}", partial(_few_shot_letter, phrase="answer is "),
+        str.__eq__,
     ),
+    "gaokao_qa_agieval_zero_shot": Official(("gaokao_qa",), _AGIEVAL, "{gold}", _first_capital, str.__eq__),
     "gaokao_qa_agieval_few_shot": Official(
-        "gaokao_qa", "AGIEval, post_process.py", "答案是 {gold}", partial(_few_shot_letter, phrase="答案是"), str.__eq__
+        ("gaokao_qa",), _AGIEVAL, "答案是 {gold}", partial(_few_shot_letter, phrase="答案是"), str.__eq__
     ),
+    "gaokao_qa_deepseek": Official(("gaokao_qa",), _DEEPSEEK, "答案是 {gold}", _last_letter_to_appear, str.__eq__),
     "gaokao_cloze_agieval": Official(
-        "gaokao_cloze", "AGIEval, post_process.py and Hendrycks's equivalence", "答案是 {gold}", _after_last_phrase,
-        _hendrycks_equal
+        ("gaokao_cloze",), f"{_AGIEVAL}, and Hendrycks's equivalence", "答案是 {gold}", _after_last_phrase,
+        _hendrycks_equal,
     ),
-    "gaokao_cloze_deepseek": Official("gaokao_cloze", _DEEPSEEK, "答案是{gold}", _cloze_deepseek, _cloze_accepts),
-    "gaokao_qa_deepseek": Official("gaokao_qa", _DEEPSEEK, "答案是 {gold}", _last_letter_to_appear, str.__eq__),
-    "cmath_deepseek": Official("cmath", _DEEPSEEK, "答案是{gold}。", _cmath_deepseek, _cmath_accepts),
-    "dapo": Official("dapo", "BytedTsinghua-SIA/DAPO, eval/math_dapo.py", "Answer: {gold}", _dapo, _minerva_equal),
+    "gaokao_cloze_deepseek": Official(("gaokao_cloze",), _DEEPSEEK, "答案是{gold}", _cloze_deepseek, _cloze_accepts),
+    "cmath_deepseek": Official(("cmath",), _DEEPSEEK, "答案是{gold}。", _cmath_deepseek, _cmath_accepts),
+    "cmath_xiaomi": Official(
+        ("cmath",), "XiaoMi/cmath, utils.py", "答案是{gold}。", _last_two_numbers, _xiaomi_accepts
+    ),
     "knights_and_knaves_logic_rl": Official(
-        "knights_and_knaves", "Unakar/Logic-RL, kk.py", "<answer>{gold}</answer>", _logic_rl, _logic_rl_accepts
+        _KNIGHTS, "Unakar/Logic-RL, kk.py", "<answer>{gold}</answer>", _logic_rl, _logic_rl_accepts
     ),
     "knights_and_knaves_mem_kk": Official(
-        "knights_and_knaves", "AlphaPav/mem-kk-logic, dataset/kk.py", "CONCLUSION:\n{gold}", _mem_kk, _mem_kk_accepts
+        _KNIGHTS, "AlphaPav/mem-kk-logic, dataset/kk.py", "CONCLUSION:\n{gold}", _mem_kk, _mem_kk_accepts,
+        longest=None,
     ),
     "codecontests": Official(
-        "codecontests", "google-deepmind/code_contests, OutputsMatch", "{gold}", lambda output: output, _output_accepts
+        (), "google-deepmind/code_contests, OutputsMatch", "{gold}", lambda output: output, _output_accepts,
+        longest=None,
     ),
 }  # fmt: skip

@@ -56,7 +56,7 @@ _CLOZE = ("circled_numbers", "blanks", "ratio", "capital", "formula", "number", 
 _BOXED = ("boxed", "phrase", "marked_line", "last_math")
 
 _PROFILES = [
-    Profile("gsm8k", ("number", "number_words"), ("hash_mark", "boxed", "hedged", "number_phrase", "last_number")),
+    Profile("gsm8k", ("number", "number_words"), ("hash_mark", "boxed", "hedged", "number_phrase", "last_amount")),
     Profile(
         "cmath",
         ("number", "number_words"),
@@ -65,7 +65,7 @@ _PROFILES = [
         keeps_form=True,
     ),
     *(Profile(name, _MATH, _BOXED) for name in ("math", "math500", "ocw", "orz", "hmmt24", "hmmt25", "cmimc")),
-    *(Profile(name, _MATH, (*_BOXED, "last_number")) for name in ("aime24", "aime25", "amc23", "dapo")),
+    *(Profile(name, _MATH, (*_BOXED, "last_amount")) for name in ("aime24", "aime25", "amc23", "dapo")),
     *(
         Profile(name, ("choice",), ("boxed", "letter_phrase", "last_letter"))
         for name in ("sat", "sat_math", "mmlu_stem")
@@ -73,7 +73,7 @@ _PROFILES = [
     Profile("gaokao_qa", ("choice", "letters"), ("boxed", "letter_phrase", "last_letter")),
     Profile("gaokao_cloze", _CLOZE, ("boxed", "phrase", "marked_line", "last_math"), equations_stay=True),
     Profile("knights_and_knaves", ("roles",), ("conclusion",), whole=True),
-    Profile("word_problems", ("number",), ("last_number",)),
+    Profile("word_problems", ("number",), ("last_amount",)),
     Profile("codecontests", ("program_output",), ("everything",), whole=True),
 ]
 PROFILES = {profile.name: profile for profile in _PROFILES}
