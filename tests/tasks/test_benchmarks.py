@@ -22,7 +22,10 @@ from agpo_core.tasks.benchmarks.table import BOXED, MATH_SUBJECTS, MMLU_SUBJECTS
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
-pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records each
+pytestmark = [  # the files here hold a few records each
+    pytest.mark.filterwarnings("ignore:.*test records are here"),
+    pytest.mark.filterwarnings("ignore:.*train records are left out"),
+]
 
 
 # ── small files in the official formats, and the same records as the hub has them ────────────────────────────────────

@@ -13,6 +13,7 @@ from agpo_core.tasks.decontamination import Hit, load_sets, overlap, overlaps, q
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
+pytestmark = pytest.mark.filterwarnings("ignore:.*train records are left out")
 
 
 def problems(*prompts):

@@ -19,6 +19,8 @@ from agpo_core.training.train import train
 
 OUTPUT = "\n```output\n{}\n```\n"
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few each
+
 
 @pytest.fixture(autouse=True)
 def walls():
