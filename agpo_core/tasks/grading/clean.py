@@ -89,6 +89,12 @@ def _compatible(char: str) -> str:
     return rf"\frac{{{over}}}{{{under}}}" if slash and under else folded
 
 
+_COLOURED = re.compile(r"\\textcolor ?\{[a-z]+\} ?\{|\\underline ?\{|\{ ?\\color ?\{[a-z]+\}")
+_DECORATION = re.compile(
+    r"\\color ?\{[a-z]+\}|\\(?:tag|phantom|hspace|vspace)\*? ?\{[^{}]*\}|\\(?:therefore|checkmark|blacksquare|square)\b"
+)
+
+
 def fold_latex(text: str) -> str:
     """LaTeX's synonyms as one command, its spacing as a space, its thousands separators gone.
 
@@ -99,6 +105,7 @@ def fold_latex(text: str) -> str:
     text = re.sub(r"(?<=\d) ?[xX] ?(?=10 ?\^)", r"\\times ", text)  # 8.7 x 10^8
     if "\\" not in text:
         return text.replace("~", " ")
+    text = _DECORATION.sub("", _COLOURED.sub("{", text)).replace("\\not=", "\\ne ").replace("\\not =", "\\ne ")
     text = _COMMAND.sub(_fold_command, text)
     return re.sub(r"(?<!\\)~", " ", text)
 
@@ -159,7 +166,7 @@ def unwrap(text: str) -> str:
             text = text.removeprefix("**").removesuffix("**")
         elif text.startswith("{") and closing_brace(text, 0) == len(text) - 1:
             text = text[1:-1]
-        text = _LEADS.sub("", text, count=1)
+        text = re.sub(r"^= ?(?=[^=])", "", _LEADS.sub("", text, count=1))
         if re.search(r"[^.]\.$", text) and not re.search(r"\b[ap]\.\s?m\.$", text, re.I):
             text = text[:-1]
         text = re.sub(r"[,;:]+$|(?<!\\)\\$", "", text.strip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 from math import gcd
 
@@ -82,20 +83,41 @@ def equivalent(gold: str, candidate: str, profile: str | Profile) -> bool:
         return False
     if "program_output" in profile.rules:
         return same_output(right.key, given.key)
+    if right.key != given.key and (value := _value_of(gold, candidate, profile)):
+        return right.key == value.key
     return right.key == given.key and not _contradict(right, given, profile)
+
+
+_NAMED = re.compile(
+    r"\$?(?:\\(?:mathbf|mathrm|text) ?\{[A-Za-z]\}|[A-Za-z])(?:_\{?\w\}?)?(?: ?\(\w\))? ?= ?(?P<value>[^=]+)"
+)
+
+
+def _value_of(gold: str, candidate: str, profile: Profile) -> Reading | None:
+    """The right side of an answer that gives its value a name, where the gold gives none.
+
+    Case: OCW `e^{t} / 3` is `y = e^{t}/3`; MATH-500 `52_8` is `n = 52_8`. The other way round a name is asked for.
+    """
+    match = None if profile.whole or profile.equations_stay or "=" in gold else _NAMED.fullmatch(candidate.strip())
+    return read(match["value"], profile) if match else None
 
 
 def _contradict(gold: Reading, given: Reading, profile: Profile) -> bool:
     if profile.keeps_form and gold.fraction and _asks_for_form(gold.fraction):
         return given.fraction != gold.fraction
-    if profile.percent == "drop" and given.unit == "%" and gold.unit is None and re.fullmatch(r"0\.\d+", gold.key):
-        return True  # a gold of 0.15 is a share, and 0.15 % of something else
+    if profile.percent == "drop" and given.unit == "%" and gold.unit is None and _is_share(gold.key):
+        return True
     if profile.equations_stay and gold.label in COORDINATES and given.label is None:
         return True
     return any(
         a is not None and b is not None and a != b
         for a, b in ((gold.unit, given.unit), (gold.label, given.label), (gold.half, given.half))
     )
+
+
+def _is_share(key: str) -> bool:
+    """A number between 0 and 1, which is a share as it stands: 0.15 is not 0.15 %, while a gold of 10 may be 10 %."""
+    return bool(re.fullmatch(r"\d+/\d+|0\.\d+", key)) and Fraction(key) < 1
 
 
 def _asks_for_form(fraction: tuple[int, int]) -> bool:
@@ -170,7 +192,8 @@ def grade(completion: str, gold: str, profile: str | Profile) -> Graded:
     answer = extract(completion, profile)
     if answer is None:
         return Graded(0.0, None)
-    right, vote = equivalent(gold, answer, profile), canonical(answer, profile)
+    right = equivalent(gold, answer, profile)
+    vote = canonical(gold if right and not profile.whole else answer, profile)  # y = 2x votes for a gold of 2x
     if not right and vote is not None and vote == canonical(gold, profile):
         given = read(answer, profile)  # the same key, contradicting marks: no vote for the gold
         vote = f"{vote} ({given.unit or given.label or given.half or given.fraction})"

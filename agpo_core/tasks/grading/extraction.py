@@ -82,6 +82,10 @@ _HOPE = re.compile(r"\.?\s*I hope (?:it|this) is correct.*", re.I | re.S)
 _MATH_SPAN = re.compile(r"^(?:\$\$(.+?)\$\$|\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
 
 
+_GOES_ON = re.compile(
+    r"\s*(?:[;,；，、和或](?!\s*i\.\s?e)|[-+*/×÷:^%=<>~?|_]|\\(?:times|cdot|div|pm)|"
+    r"(?:and|or|to|out|times|plus|minus|million|billion|thousand|hundred|squared|cubed|percent|but)\b)"
+)
 _HANGING = re.compile(r"(?:\band|\bor|[和或])\s*$")  # "$5 and $6": what lies between these dollars is no formula
 
 
@@ -108,7 +112,7 @@ def phrase(text: str) -> list[str]:
     if span := _MATH_SPAN.match(rest):
         inside = next(group for group in span.groups() if group)
         after = rest[span.end() :]
-        if not re.match(r"\s*[;,；，、和或](?!\s*i\.\s?e)|\s*(?:and|or)\b", after) and not _HANGING.search(inside):
+        if not _GOES_ON.match(after) and not _HANGING.search(inside):
             found.insert(0, inside)
     for pattern in (
         r"(?<![a-zA-Z]\.[a-zA-Z])[.。](?:\s|$)",
@@ -127,9 +131,14 @@ _NUMERAL = (
 _QUANTITY = re.compile(rf"(?:(?<![\w)\]}}])[-−])?(?:\\?\$)?(?:{_NUMERAL})")
 
 
+_Q = rf"\$?{_QUANTITY.pattern}"
 _HEDGE = re.compile(
-    rf"(?:\bnot|n't|\bnever|\bbetween|\beither|不是|不等于|并非)\s*(?:\w+\s+)?\$?{_QUANTITY.pattern}|"
-    rf"{_QUANTITY.pattern}\$?\s*(?:\b(?:or|to|and)\b|或者?|到|至)\s*\$?{_QUANTITY.pattern}"
+    r"(?:\b(?:not|never|between|n?either|(?:more|less|greater|fewer|other) than|at (?:least|most)|over|under|up to|"
+    r"twice|half(?: of)?|double|triple|minus|negative|but)\b|n't|[<>≠≤≥]|"
+    rf"不是|不等于|并非|大于|小于|超过|不到|至少|至多|最多|负|第)\s*(?:\w+\s+)?{_Q}|"
+    rf"{_Q}\$?\s*(?:\b(?:or|to|and|plus|minus|times|x)\b|[+*×÷^:/-]|或者?|到|至|余|的|元|……)\s*{_Q}|"
+    rf"{_Q} [a-z]{{2,12}} (?:and )?{_Q}|"
+    rf"{_Q}\s*(?:\b(?:and a half|squared|cubed)\b|个?半|不到|多)"
 )
 
 
@@ -216,7 +225,8 @@ def last_math(text: str) -> list[str]:
 # Several letters are taken whole, and read by profiles that know of several. An A before a word may be an article.
 _LETTERS = (
     r"[(\[]?\s*[(\[]?(?P<letters>"
-    r"[A-H](?:[A-H]|[\])]? ?(?:[,、，和与&/或]|,? ?and\b|,? ?or\b)? ?[(\[]?[A-H](?![a-z']| (?:is|was|are)\b))*)"
+    r"[A-H](?:[A-H]|[\])}$\"”\\]{0,3} ?(?:[,;、，和与&/|或]|,? ?and\b|,? ?or\b(?: maybe)?)? ?"
+    r"(?:[(\[$\"“]|\\\(|\\(?:text|textbf|mathrm)\{){0,2}[A-H](?![a-z']| (?:is|was|are)\b))*)"
     r"(?![A-Za-z'])(?<!A(?= (?!because|since|as|is|and|or|for|with|by|due|so|but|from|given|in\b|if|when)[a-z]))"
 )
 _LETTER_PHRASES = (

@@ -11,7 +11,7 @@ from fractions import Fraction
 from agpo_core.tasks.grading import values
 from agpo_core.tasks.grading.clean import braced, split_top
 from agpo_core.tasks.grading.latex import Node, Unreadable
-from agpo_core.tasks.grading.reading import Reading, label_of, plain
+from agpo_core.tasks.grading.reading import DENIAL, Reading, label_of, plain
 from agpo_core.tasks.grading.rules_numbers import decimal_key, strip_percent, tree_of, written_fraction
 from agpo_core.tasks.grading.sets import BRACKETED, End, Piece, end_of, minus, real_set, set_key, union
 from agpo_core.tasks.grading.units import strip_unit
@@ -34,6 +34,8 @@ def formula(text: str, profile) -> Reading | None:
     """Anything mathematical: lists of answers, sets, tuples, intervals, matrices, relations, expressions."""
     if len(re.findall(r"(?<!\\)\$", text)) > 1:  # OCW's gold 72 is two formulas side by side
         text = re.sub(r"(?<!\\)\$", " ", text)
+    if DENIAL.search(text):
+        return None
     try:
         return _list(text, profile)
     except Unreadable:
@@ -219,12 +221,15 @@ def _equation(parts: list[str], profile) -> Reading:
             raise Unreadable("sides that are not equal")
         return readings[-1]
     nodes = tree_of(left, profile), tree_of(right, profile)
+    if any(map(values.has_sign_choice, nodes)):
+        raise Unreadable("an equation with a plus-minus")
     names = values.free_names(nodes[0]) | values.free_names(nodes[1])
     if not names - {"i"}:  # 3 + 5 = 8
         if values.key(nodes[0]) != values.key(nodes[1]):
             raise Unreadable("sides that are not equal")
         return _one(right, profile)
-    if not names & COORDINATES and not values.free_names(nodes[1]) and not _differential(names):
+    bare = not re.search(r"\d|\\sqrt|\\frac|^-", re.sub(r"_ ?(?:\{[^{}]*\}|\d)", "", left))  # 2n = 4 says that n is 2
+    if bare and not names & COORDINATES and not values.free_names(nodes[1]) and not _differential(names):
         return replace(_one(right, profile), label=label)  # a_1 + a_2 = 10, |AB| = 5
     if len(names) == 1:
         solved = _solve(nodes[0], nodes[1])
@@ -258,7 +263,9 @@ def _solve(left: Node, right: Node) -> Reading | None:
     name = next(iter(values.free_names(difference)), None)
     if name is None or name.endswith("()"):
         return None
-    points = [Fraction(n) for n in (0, 1, 3)]
+    points = [
+        Fraction(n) for n in (0, 1, 3, -7, 20, Fraction(1, 3), -1000, 1000)
+    ]  # |x - 10| and the like bend somewhere
     try:
         at = [values.evaluate(_substituted(difference, name, point)) for point in points]
     except Unreadable:
@@ -266,8 +273,9 @@ def _solve(left: Node, right: Node) -> Reading | None:
     slope = values.add([at[1], values.divide(at[0], Fraction(-1))]) if at[0] != 0 else at[1]
     if slope == 0:
         return None
-    if values.number_key(values.add([at[0], values.multiply(slope, Fraction(3))])) != values.number_key(at[2]):
-        return None
+    for point, value in zip(points, at, strict=True):
+        if values.number_key(values.add([at[0], values.multiply(slope, point)])) != values.number_key(value):
+            return None
     return Reading(values.number_key(values.divide(values.multiply(at[0], Fraction(-1)), slope)))
 
 

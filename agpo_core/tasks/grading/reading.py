@@ -35,6 +35,9 @@ def plain(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip(" $")
 
 
+DENIAL = re.compile(r"(?<![A-Za-z\\])(?:not|wrong|incorrect|false)(?![A-Za-z])")  # "not x = 4" is no 4
+
+
 def label_of(text: str) -> str:
     """The name that the left side of an equation gives its right side, in one spelling."""
     return re.sub(r"\\(?:text|mathrm|mathbb|mathcal)|[\s${}\\]", "", text)

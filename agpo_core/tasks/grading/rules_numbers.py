@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from agpo_core.tasks.grading import values, words
 from agpo_core.tasks.grading.latex import Node, Unreadable, parse
-from agpo_core.tasks.grading.reading import Reading, label_of, plain
+from agpo_core.tasks.grading.reading import DENIAL, Reading, label_of, plain
 from agpo_core.tasks.grading.units import KNOWN, strip_currency, strip_unit
 
 _DECIMAL = re.compile(r"(?P<sign>[-+]?) ?(?P<whole>\d{1,3}(?:,\d{3})+|\d+)?(?:\.(?P<decimals>\d*))?")
@@ -89,7 +89,7 @@ def number(text: str, profile) -> Reading | None:
 
     Case: GSM8K `18 dollars`, `$1,450,000.00`; CMATH `1.2千克`, `6个`, `6分之2`, `十二`, `1又1/5`, `12%`.
     """
-    return _number(plain(text), profile, nouns=True)
+    return None if DENIAL.search(text) else _number(plain(text), profile, nouns=True)
 
 
 def _number(text: str, profile, nouns: bool) -> Reading | None:
@@ -100,10 +100,10 @@ def _number(text: str, profile, nouns: bool) -> Reading | None:
         if not _agrees(left, text):
             return None
         label = label_of(left)
-    text = text.strip("$ ")
+    text = re.sub(r"\([\u4e00-\u9fff]{1,4}\)$", "", text.strip("$ "))  # 18(个)
     factor, unit = Fraction(1), None
     if match := _CHINESE_TAIL.match(text):
-        if "半" in match["suffix"]:
+        if re.search(r"半|不|错|以下|以上|^[十成折多余又]", match["suffix"]):
             return None
         if not re.search(r"分之|又", match["suffix"]):
             power, rest = words.multiplied(match["suffix"])
@@ -138,6 +138,10 @@ def _agrees(left: str, right: str) -> bool:
     """Whether the left side of an equation, where it is a number, is the right one: 5 + 3 = 8 may be read, 1 = 5
     not.
     """
+    if re.search(r"\d|[-+*/^√]|\\(?:sqrt|frac)", re.sub(r"_ ?(?:\{\w+\}|\w)", "", left)) and re.search(
+        r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])", left
+    ):
+        return False  # 2x = 18 says that x is 9
     try:
         node = parse(left)
         return bool(values.free_names(node)) or values.key(node) == values.key(parse(right))

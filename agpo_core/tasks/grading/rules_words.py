@@ -34,6 +34,9 @@ def choice(text: str, profile) -> Reading | None:
     return None
 
 
+_OTHER = re.compile(r"\([A-H]\)|(?<![A-Za-z\\])(?:or|and|not|is|more)(?![A-Za-z])")  # beside a letter: not its option
+
+
 def capital(text: str, profile) -> Reading | None:
     """One capital letter among formulas: a choice or a name, the same key either way. Case: MATH `\\text{C}`, Cloze
     `$A$`.
@@ -42,7 +45,7 @@ def capital(text: str, profile) -> Reading | None:
     if match:
         return Reading(match[1] or match[2])
     match = re.fullmatch(r"\(([A-H])\) ?(?:[\\$=:.-]|[A-Za-z]{2}|\d).*", plain(text), re.S)
-    if match and re.match(r"\\text ?\{ ?\([A-H]\)|\([A-H]\) ", text):
+    if match and re.match(r"\\text ?\{ ?\([A-H]\)|\([A-H]\) ", text) and not _OTHER.search(text.partition(")")[2]):
         return Reading(match[1])
     return None
 
@@ -120,7 +123,7 @@ def ratio(text: str, profile) -> Reading | None:
     """
     text = plain(text)
     parts = re.split(r" ?: ?|\\colon", text) if ":" in text else re.split(r" to ", text)
-    if not 2 <= len(parts) <= 5 or not all(parts):
+    if not 2 <= len(parts) <= 5 or not all(parts) or "\\pm" in text:
         return None
     try:
         terms = [values.evaluate(tree_of(part, profile)) for part in parts]

@@ -132,10 +132,22 @@ def strip_unit(text: str, nouns: bool) -> tuple[str, str | None]:
     return text, unit or currency
 
 
+_DENIED = frozenset(
+    "halves thirds quarters fourths fifths sixths tenths hundredths tens lakh crore squared cubed factorial not no is "
+    "wrong incorrect below above ago minus plus times".split()
+)
+
+
 def _scales(unit: str) -> bool:
-    """ "million" and "percent" change the number: they are no units."""
-    head = re.split(r"[^a-z]", unit.lower())[0]
-    return head in ENGLISH_MULTIPLIERS or head in {"percent", "pct", "dozen", "and", "or", "to", "e", "x", "pi", "half"}
+    """ "million", "k" and "thirds" change the number, "is wrong" denies it: they are no units."""
+    words = re.split(r"[^a-z]+", unit.lower())
+    head = words[0]
+    return (
+        head in ENGLISH_MULTIPLIERS
+        or head in {"percent", "pct", "dozen", "and", "or", "to", "e", "x", "pi", "half", "k", "b", "i", "bn", "mn"}
+        or unit.strip() == "M"
+        or not _DENIED.isdisjoint(words)
+    )
 
 
 def _is_operator(text: str, match: re.Match, unit: str) -> bool:
