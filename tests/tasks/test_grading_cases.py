@@ -31,14 +31,17 @@ def test_the_table_is_large_and_holds_more_near_misses_than_matches():
     assert matches < len(CASES) - matches
 
 
+NAMED = "named value"  # y = 2x where the gold is 2x: right that way round alone, and `grade` has it vote for the gold
+
+
 def test_equal_answers_vote_together():
     for case in CASES:
-        if case.should_match and case.benchmark != "codecontests":
+        if case.should_match and case.benchmark != "codecontests" and case.kind != NAMED:
             assert canonical(case.gold, case.benchmark) == canonical(case.candidate, case.benchmark) is not None, case
 
 
 # Kinds in which answers of one key can still be a right and a wrong one: by the marks that a key cannot hold.
-MARKED = {"units", "currency", "equation", "time", "fraction"}
+MARKED = {"units", "currency", "equation", "time", "fraction", "percentage"}
 
 
 def test_answers_that_vote_together_are_equal_but_for_their_marks():
@@ -55,7 +58,8 @@ def test_answers_that_vote_together_are_equal_but_for_their_marks():
 def test_equivalence_is_symmetric_where_the_gold_asks_for_no_form():
     for case in CASES:
         profile = get_profile(case.benchmark)
-        if not profile.keeps_form and not profile.equations_stay:
+        share = case.candidate.endswith("%") and not case.should_match  # 2/3 is not 2/3 %, which may be 2/3
+        if not profile.keeps_form and not profile.equations_stay and case.kind != NAMED and not share:
             assert equivalent(case.candidate, case.gold, profile) == case.should_match, case
 
 
@@ -167,7 +171,7 @@ def test_two_letters_are_the_answer_of_no_single_choice(response):
 
 
 RESPONSES = provenance.read_jsonl(Path(__file__).with_name("grading_responses.jsonl"))
-NOT_UNDERSTOOD = {  # of responses written by a reader who did not know the rules
+NOT_UNDERSTOOD = {  # of the 300 first, by a reader who did not know the rules
     ("gsm8k", "7"): "the number in words, in a sentence",
     ("gsm8k", "15"): "cut off: the last number is taken for the answer, and happens to be it",
     ("gsm8k", "23"): "the answer first, then other numbers",
@@ -189,7 +193,7 @@ def test_whole_responses_are_judged_as_a_reader_judges_them_but_for_these():
     for row in RESPONSES:
         if grade(row["response"], row["gold"], row["benchmark"]).reward != row["right"]:
             misses[row["benchmark"], row["gold"]] = row["right"]
-    assert misses.keys() == NOT_UNDERSTOOD.keys() and len(RESPONSES) == 300
+    assert misses.keys() == NOT_UNDERSTOOD.keys() and len(RESPONSES) == 394
     assert [gold for gold, right in misses.items() if not right] == [("gsm8k", "15"), ("gsm8k", "70")]
 
 
@@ -210,6 +214,13 @@ def test_a_wrong_answer_never_votes_with_the_gold(gold, answer, name):
     graded = grade(rf"\boxed{{{answer}}}", gold, name)
     assert graded.reward == 0.0 and graded.answer.startswith(f"{canonical(gold, name)} (")
     assert grade(rf"\boxed{{{gold}}}", gold, name) == Graded(1.0, canonical(gold, name))
+
+
+def test_a_named_value_votes_for_the_gold():
+    for case in CASES:
+        if case.kind == NAMED and case.should_match:
+            graded = grade(rf"\boxed{{{case.candidate}}}", case.gold, case.benchmark)
+            assert graded == Graded(1.0, canonical(case.gold, case.benchmark))
 
 
 def test_a_gold_that_says_nothing_is_refused():

@@ -69,6 +69,8 @@ def canonical(answer: str, profile: str | Profile) -> str | None:
 def equivalent(gold: str, candidate: str, profile: str | Profile) -> bool:
     """Whether a candidate is the gold answer: their keys are equal and their marks do not contradict each other.
 
+    A candidate may give its value a name that the gold does not give (y = 2x for 2x).
+
     Marks: different known units (cents for dollars), different names (x = 5 for y = 5), different halves of the day;
     where the profile says so, a bare value for an equation and a reduced fraction where the gold's form was asked for.
 

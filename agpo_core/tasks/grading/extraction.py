@@ -55,12 +55,19 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
     return sorted(found)
 
 
+_CORRECTED = re.compile(r"(?:correct|right|final|actual) answer (?:is|should be):? ?\$?[-\d\\(]", re.I)
+
+
 def boxed(text: str) -> list[str]:
     """The last \\boxed; with the boxes right before it where only "and" or a comma is between: x = [1] or x = [-2]."""
     text = _end_of(text)
     found = boxes(text)
     if not found:
         return []
+    if re.search(r"(?:\bnot|n't)[\s$(:]*$", text[: found[-1][0]]):
+        return [f"not {found[-1][2]}"]
+    if _CORRECTED.search(text, found[-1][1]):
+        return []  # the phrase says it
     group = [found[-1]]
     for box in reversed(found[:-1]):
         between = text[box[1] : group[0][0]]
@@ -147,6 +154,8 @@ def hedged(text: str) -> list[str]:
 
     Case: "The answer is 5 or 6.", `答案是5或6`: found, and read by no rule for numbers.
     """
+    if denied := re.search(r"(?:答案并?不是|answer (?:isn't|is not|cannot be) )[^\n]*", _end_of(text)):
+        return [denied[0]]
     return [found[-1]] if (found := phrase(text)) and _HEDGE.search(fold_unicode(found[-1])) else []
 
 
@@ -230,9 +239,10 @@ _LETTERS = (
     r"(?![A-Za-z'])(?<!A(?= (?!because|since|as|is|and|or|for|with|by|due|so|but|from|given|in\b|if|when)[a-z]))"
 )
 _LETTER_PHRASES = (
-    re.compile(r"(?:[Aa]nswers?|ANSWER|[Cc]hoice|[Oo]ption|答案|选项?)[^A-Za-z\n]{0,12}(?:is|are|:|是|为|选|应为)*\s*[^A-Za-z\n]{0,8}"
-               rf"(?:option|choice|选项)?\s*\$?(?:\\(?:text|textbf|mathrm|boxed)\{{)*{_LETTERS}"),
-    re.compile(rf"故?选[^A-Za-z\n]{{0,4}}{_LETTERS}"),
+    re.compile(r"(?:[Aa]nswers?|ANSWER|[Cc]hoice|[Oo]ption|答案|(?<!不)选项?)[^A-Za-z\n不]{0,12}"
+               r"(?:is|are|should be|:|是|为|选|应为)*\s*[^A-Za-z\n不]{0,8}"
+               rf"(?:option|choice|选项)?\s*\$?(?:\\(?:text|textbf|mathrm|boxed)\{{)*{_LETTERS}(?! ?[不错])"),
+    re.compile(rf"(?<!不)故?选[^A-Za-z\n不]{{0,4}}{_LETTERS}(?! ?[不错])"),
 )  # fmt: skip
 
 
@@ -260,6 +270,8 @@ def last_letter(text: str) -> list[str]:
     match = re.fullmatch(alone, lines[-1]) or re.match(r"^[(\[]?([A-H])[)\].:]\s+\S", lines[-1])
     if match:
         return [match[1]]
+    if len(lines) == 1 and re.fullmatch(r"[A-H](?:[,、和与 ]*[A-H])+", lines[0]):
+        return lines
     found = re.findall(r"\(([A-H])\)|\*\*\(?([A-H])\)?\.?\*\*", text[-400:])
     if found:
         return ["".join(found[-1])]
@@ -268,7 +280,8 @@ def last_letter(text: str) -> list[str]:
 
 
 _NEXT = re.compile(
-    r"\n[ \t]*(?:#+ |\*\*)?(?:Q|Question|Problem|Exercise|Human|User|问题|题目) ?\d{0,3} ?[:：]|<\|im_start\|>user"
+    r"\n[ \t]*(?:#+ |\*\*)?(?:Q|Question|Problem|Exercise|Human|User|Instruction|Input|问题|题目) ?\d{0,3} ?[:：]|"
+    r"<\|im_start\|>user"
 )
 _ANSWERED = re.compile(r"\\boxed|answer(?: is\b|s are\b|\W{0,3}:)|####|答案 ?[是为:：]|故选", re.I)
 
