@@ -13,7 +13,6 @@ from agpo_core.tasks.grading.numbers_in_text import MARKED, last_number, plain_d
 
 TAIL = 20_000  # characters: an answer stands at the end, and an endless response costs no more than this
 
-
 # A mark of bold at the head or the end of a word; the power in 2**10 and in 2 ** 10 stays.
 _BOLD = re.compile(r"(?<![\w)\]}])\*\*(?=\S)|(?<=\S)\*\*(?![\w(\[{\\$-])")
 
@@ -137,12 +136,11 @@ _NUMERAL = (
 )
 _QUANTITY = re.compile(rf"(?:(?<![\w)\]}}])[-−])?(?:\\?\$)?(?:{_NUMERAL})")
 
-
 _Q = rf"\$?{_QUANTITY.pattern}"
 _HEDGE = re.compile(
     r"(?:\b(?:not|never|between|n?either|(?:more|less|greater|fewer|other) than|at (?:least|most)|over|under|up to|"
     r"twice|half(?: of)?|double|triple|minus|negative|but)\b|n't|[<>≠≤≥]|"
-    rf"不是|不等于|并非|大于|小于|超过|不到|至少|至多|最多|负|第)\s*(?:\w+\s+)?{_Q}|"
+    rf"不是|不等于|并非|大于|小于|超过|不到|至少|至多|最多|负)\s*(?:\w+\s+)?{_Q}|"
     rf"{_Q}\$?\s*(?:\b(?:or|to|and|plus|minus|times|x)\b|[+*×÷^:/-]|或者?|到|至|余|的|元|……)\s*{_Q}|"
     rf"{_Q} [a-z]{{2,12}} (?:and )?{_Q}|"
     rf"{_Q}\s*(?:\b(?:and a half|squared|cubed)\b|个?半|不到|多)"
@@ -182,9 +180,8 @@ def hash_mark(text: str) -> list[str]:
     return [plain_decimal(match)]
 
 
-_CHECK = re.compile(
-    r"\n[ \t]*(?:验算|检验|验证|[Cc]heck(?:ing)?|[Vv]erification) ?[:：].*", re.S
-)  # comes after the answer
+# What comes after the answer.
+_CHECK = re.compile(r"\n[ \t]*(?:验算|检验|验证|[Cc]heck(?:ing)?|[Vv]erification) ?[:：].*", re.S)
 
 
 def last_quantity(text: str) -> list[str]:
@@ -253,10 +250,8 @@ def letter_phrase(text: str) -> list[str]:
         for match in pattern.finditer(tail):
             if best is None or match.start("letters") > best.start("letters"):
                 best = match
-    if best is None:
-        lowered = re.findall(
-            r"(?:answer|option|choice) is:? ?(?:\(([a-h])\)|([a-h])(?:[).]|$))", tail, re.M
-        )  # "a function" is no letter
+    if best is None:  # "a function" is no letter
+        lowered = re.findall(r"(?:answer|option|choice) is:? ?(?:\(([a-h])\)|([a-h])(?:[).]|$))", tail, re.M)
         return ["".join(lowered[-1]).upper()] if lowered else []
     return [best["letters"]]
 
