@@ -10,8 +10,8 @@ worker, and with the worker running.
 
 Time is the CPU time of that process and of the worker that it starts: on an idle core it is what one waits. The table
 shows medians over rounds, and the ratio of math-verify's to ours. math-verify has its defaults and no notion of a
-benchmark, and is a measure for speed here; its own timeouts of five seconds end two cases. `--record`
-writes the figures and the table to `outputs/reference/bench/grading.json`, where the bench's README takes the table from.
+benchmark, and is a measure for speed here; its own timeouts of five seconds end some cases. `--record` writes
+the figures and the table to `outputs/reference/bench/grading.json`, where the bench's README takes the table from.
 """
 
 import argparse
