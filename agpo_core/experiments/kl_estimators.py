@@ -4,6 +4,8 @@ A policy is a vector of log-probabilities over V tokens, so that an expectation 
 respect to the logits of its softmax. *As a loss* means as a training loop has it: the tokens are drawn first, and the
 estimator is differentiated at the tokens drawn, not through the drawing.
 
+A departure: sampled descents keep their logits on a grid (see `descend`), so that they end alike on every processor.
+
 The second half is about answers of two tokens, whose V² sequences are enumerated in the same way.
 """
 

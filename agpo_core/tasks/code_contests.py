@@ -242,7 +242,7 @@ def _problem(record: dict, identity: str, where: str) -> CodeProblem | None:
         raise ValueError(
             f"code_contests: {where} is not in the official format ({type(error).__name__}: {error}); give {FILES}"
         ) from error
-    if not tests or not description:  # of 13,328 training problems some may have lost their text
+    if not tests or not description:
         return None
     return CodeProblem(
         task=CodeContests.name,

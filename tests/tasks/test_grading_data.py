@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agpo_core.tasks.__main__ import main
+from agpo_core.tasks.benchmarks.checking import ROLES, SENTENCES
 from agpo_core.tasks.grading import canonical, equivalent, extract, read
 from agpo_core.tasks.grading.cases import judge, load_cases, math_verify_alone, report, seconds_per_thousand
 from agpo_core.tasks.grading.extraction import boxes
@@ -101,13 +102,7 @@ def test_no_gold_equals_its_neighbours_different_gold(name):
 @pytest.mark.parametrize("name", set(GOLDS) - {"codecontests"})
 def test_every_gold_is_found_in_an_answer_sentence(name):
     chinese = name in ("cmath", "gaokao_cloze", "gaokao_qa")
-    sentences = ["所以答案是{}。", "答案：{}"] if chinese else [
-        "So the answer is {}.", "Final Answer: The final answer is ${}$. I hope it is correct."
-    ]  # fmt: skip
-    if name == "knights_and_knaves":
-        sentences = ["<think>hm</think><answer>{}</answer>", "Let me see.\nCONCLUSION:\n{}"]
-    else:
-        sentences.append(r"Thus we get $\boxed{{{}}}$.")
+    sentences = ROLES if name == "knights_and_knaves" else SENTENCES["zh" if chinese else "en"]
     missed = []
     for gold in GOLDS[name]():
         for sentence in sentences:

@@ -17,7 +17,6 @@ Input is never executed: no eval, no sympify of what a model wrote. What cannot 
 """
 
 from agpo_core.tasks.grading.core import canonical, equivalent, extract, grade, read
-from agpo_core.tasks.grading.numbers_in_text import last_number
 from agpo_core.tasks.grading.profiles import PROFILES, Profile, get_profile
 from agpo_core.tasks.grading.reading import Reading
 
@@ -30,6 +29,5 @@ __all__ = [
     "extract",
     "get_profile",
     "grade",
-    "last_number",
     "read",
 ]

@@ -198,5 +198,5 @@ def grade(completion: str, gold: str, profile: str | Profile) -> Graded:
     vote = canonical(gold if right and not profile.whole else answer, profile)  # y = 2x votes for a gold of 2x
     if not right and vote is not None and vote == canonical(gold, profile):
         given = read(answer, profile)  # the same key, contradicting marks: no vote for the gold
-        vote = f"{vote} ({given.unit or given.label or given.half or given.fraction})"
+        vote = f"{vote} ({given.unit or given.label or given.half or given.fraction or 'no name'})"
     return Graded(float(right), vote)

@@ -263,9 +263,8 @@ def _solve(left: Node, right: Node) -> Reading | None:
     name = next(iter(values.free_names(difference)), None)
     if name is None or name.endswith("()"):
         return None
-    points = [
-        Fraction(n) for n in (0, 1, 3, -7, 20, Fraction(1, 3), -1000, 1000)
-    ]  # |x - 10| and the like bend somewhere
+    # Enough of them that |x - 10| and the like, which bend somewhere, are no lines.
+    points = [Fraction(n) for n in (0, 1, 3, -7, 20, Fraction(1, 3), -1000, 1000)]
     try:
         at = [values.evaluate(_substituted(difference, name, point)) for point in points]
     except Unreadable:

@@ -133,8 +133,8 @@ def strip_unit(text: str, nouns: bool) -> tuple[str, str | None]:
 
 
 _DENIED = frozenset(
-    "halves thirds quarters fourths fifths sixths tenths hundredths tens lakh crore squared cubed factorial not no is "
-    "wrong incorrect below above ago minus plus times".split()
+    "halves thirds quarters fourths fifths sixths tenths hundredths tens lakh crore squared cubed factorial no is "
+    "below above ago minus plus times".split()
 )
 
 
