@@ -441,8 +441,11 @@ class Run:
     def every_rank(self, values_B_X: Tensor) -> Tensor:
         """Rows of this rank's rollouts as rows of all rollouts, in the order of their slots; padded with zeros."""
         accelerator, P = self.accelerator, self.config.prompts_per_update
-        widened = accelerator.pad_across_processes(values_B_X.contiguous(), dim=1)
-        rows = accelerator.gather(widened)
+        # accelerate pads a bool tensor into an int64 one, and leaves one that needs no padding as it is: ranks with
+        # completions of unequal length would then exchange tensors of different types.
+        numbers = values_B_X.to(torch.uint8) if values_B_X.dtype == torch.bool else values_B_X
+        widened = accelerator.pad_across_processes(numbers.contiguous(), dim=1)
+        rows = accelerator.gather(widened).to(values_B_X.dtype)
         ranks, G = accelerator.num_processes, len(rows) // P
         by_prompt = rows.view(ranks, P // ranks, G, -1).transpose(0, 1)
         return by_prompt.reshape(P * G, -1)
