@@ -95,18 +95,18 @@ def updates(record, part="straight"):
     return [entry for entry in record[part] if "slots" in entry]
 
 
-def assert_close(found, expected, rel=1e-5):
+def assert_close(found, expected, rel=1e-5, abs=1e-6):
     """Numbers within a tolerance, everything else equal, at any depth."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
         for key in expected:
-            assert_close(found[key], expected[key], rel)
+            assert_close(found[key], expected[key], rel, abs)
     elif isinstance(expected, list):
         assert len(found) == len(expected)
         for pair in zip(found, expected, strict=True):
-            assert_close(*pair, rel)
+            assert_close(*pair, rel, abs)
     elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=rel, abs=1e-6)
+        assert found == pytest.approx(expected, rel=rel, abs=abs)
     else:
         assert found == expected
 
@@ -185,7 +185,10 @@ def test_metrics_and_evaluations_equal_those_of_one_process(seen):
 
 
 def assert_equal_to_one_process(seen, name):
-    """Two ranks learn, log and evaluate what one process does, on completions of unequal length."""
+    """Two ranks learn, log and evaluate what one process does, on completions of unequal length.
+
+    Few completions reach the limit, so that the longest of one rank is hardly ever as long as the other's.
+    """
     one, ranks, folders = seen
     assert any(a["longest"] != b["longest"] for a, b in zip(*(updates(rank, name) for rank in ranks), strict=True))
     rows = {which: provenance.read_jsonl(folder / name / "metrics.jsonl") for which, folder in folders.items()}
@@ -193,7 +196,7 @@ def assert_equal_to_one_process(seen, name):
     for found, expected in zip(rows["two"], rows["one"], strict=True):
         for row in (found, expected):  # a KL inside the reward makes A != 0 a matter of the last bit
             del row["seconds"], row["seconds_left"], row["clip_fraction_active"]
-        assert_close(found, expected, rel=1e-3)
+        assert_close(found, expected, rel=1e-3, abs=1e-5)  # losses are sums of terms of unit size that nearly cancel
     assert one[name][-1]["evaluations"] == ranks[0][name][-1]["evaluations"]
     whole = torch.load(folders["one"] / f"{name}.weights0")
     movement = (whole["end"] - whole["start"]).norm()

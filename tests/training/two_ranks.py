@@ -87,7 +87,7 @@ def of_recipe(method: str, config: TrainConfig, settings: dict) -> TrainConfig:
         params["prompts_per_update"] = 16
     params |= {
         "model": config.model, "tasks": config.tasks, "minibatches": config.minibatches,
-        "max_completion_tokens": 40, "micro_batch_prompts": 1, "learning_rate": 2.0e-4,
+        "max_completion_tokens": 96, "micro_batch_prompts": 1, "learning_rate": 2.0e-4,
         "dev_problems": 5, "test_problems": 3, "eval_every": 1.0, "checkpoint_every": 1.0,
     }  # fmt: skip
     return recipes.resolve(method, **params | settings, horizon_unit="updates", horizon=2.0)
