@@ -252,7 +252,7 @@ HIGHEST = {
 }
 HIGHEST_OF_OTHERS = 1.0e12  # of every other number
 LOWEST_RATE = 1.0e-12  # of a learning rate: a smaller one moves no float32 weight
-LOWEST_TEMPERATURE = 1.0e-3
+LOWEST_TEMPERATURE = 1.0e-6
 LEAST = 1.0e-30  # in size, of every other number that is not 0: float32 ends at 1e-38, and products come sooner
 HORIZONS = {"tokens": 1.0e13, "updates": 1.0e8, "seconds": 1.0e9}  # the longest, by unit: years on a cluster
 COMPLETIONS = 2**20  # of an update, the most

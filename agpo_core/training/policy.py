@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from agpo_core import paths
+from agpo_core import paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
 
 # Files of a folder that make a model what it is: weights, configuration, tokenizer, adapters.
@@ -311,5 +311,6 @@ def save_policy(model: nn.Module, tokenizer, folder) -> None:
     temporary = f"{folder}.partial"
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
+    provenance.sync_tree(Path(temporary))
     shutil.rmtree(folder, ignore_errors=True)  # os.replace needs an empty place
     os.replace(temporary, folder)
