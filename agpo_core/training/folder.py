@@ -6,11 +6,14 @@ when it says so and all of that is there.
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 from pathlib import Path
 
-from agpo_core import provenance
+from agpo_core import provenance, recipes
+from agpo_core.config import ConfigError
+from agpo_core.training import policy
 from agpo_core.training.supervise import GRACE
 
 LOCK = ".lock"
@@ -46,7 +49,7 @@ def refuse_if_used(run_dir: Path) -> None:
 
 def _lock(file, run_dir: Path) -> None:
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         file.seek(0)
         raise FolderError(in_use(run_dir, f"process {file.read().strip() or '?'}")) from None
@@ -75,9 +78,12 @@ def read_record(run_dir: Path) -> dict | None:
         record = provenance.read_json(path)
     except (ValueError, OSError) as error:
         raise FolderError(str(error)) from error
-    if not isinstance(record, dict) or record.get("status") not in STATUSES:
+    files = record.get("files", {}) if isinstance(record, dict) else None
+    whole = isinstance(files, dict) and all(isinstance(entry, list) and len(entry) == 2 for entry in files.values())
+    if not whole or record.get("status") not in STATUSES:
         raise FolderError(
-            f"{path} is damaged (it names no status): delete it and run again; the run goes on from its checkpoint."
+            f"{path} is damaged (it is no record with a status): delete it and run again; the run goes on from its "
+            "checkpoint."
         )
     return record
 
@@ -112,7 +118,10 @@ def damages(folder: Path, listed: dict, checksums: bool = True) -> list[str]:
 
 
 def is_finished(run_dir: Path) -> bool:
-    """Whether the run in this folder is complete: its record says so, and every file of the result has its size.
+    """Whether the run in this folder is complete, and still that of its settings and its start model.
+
+    Its record says so, every file of the result has its size, and neither config.yaml nor the model's files were
+    changed since.
 
     Raises:
         FolderError: run.json is damaged.
@@ -120,7 +129,27 @@ def is_finished(run_dir: Path) -> bool:
     record = read_record(run_dir)
     if record is None or record["status"] != "finished":
         return False
-    return not damages(run_dir, record.get("files", {}), checksums=False)
+    if damages(run_dir, record.get("files", {}), checksums=False):
+        return False
+    if "model_fingerprint" not in record:  # recorded before models had one
+        return True
+    try:
+        config = recipes.load(Path(run_dir) / "config.yaml")
+    except ConfigError:
+        return False
+    return config.hash() == record.get("hash") and fingerprint(config.model) in (None, record["model_fingerprint"])
+
+
+def fingerprint(model: str) -> str | None:
+    """`policy.model_fingerprint`, computed anew where a file of the model has another size or date."""
+    source = Path(policy.model_source(model))
+    files = sorted(source.rglob("*")) if source.is_dir() else ()
+    return _fingerprint(model, tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+
+
+@functools.lru_cache(maxsize=64)
+def _fingerprint(model: str, _files: tuple) -> str | None:
+    return policy.model_fingerprint(model)
 
 
 def checksum(path: Path) -> str:

@@ -18,6 +18,7 @@ from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint, policy
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade, first_problems
+from agpo_core.training.folder import fingerprint
 from agpo_core.training.progress import Lines
 from agpo_core.training.reward_model import appraise, load_reward_model
 from agpo_core.training.rollout import Prompts, Rollouts, make_engine, score
@@ -648,8 +649,8 @@ class Run:
         if self.contents is None:
             problems = [*self.pools.values(), *self.dev.values()]
             self.contents = {
-                "model": policy.model_fingerprint(self.config.model),
-                "reward_model": self.config.reward_model and policy.model_fingerprint(self.config.reward_model),
+                "model": fingerprint(self.config.model),
+                "reward_model": self.config.reward_model and fingerprint(self.config.reward_model),
                 "problems": hashlib.sha256(repr(problems).encode(errors="replace")).hexdigest()[:20],
             }
         return checkpoint.identity(self.config, **self.contents)

@@ -23,7 +23,7 @@ from pathlib import Path
 from agpo_core import provenance, recipes
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import crossed
-from agpo_core.training import checkpoint, folder, launch, policy
+from agpo_core.training import checkpoint, folder, launch
 from agpo_core.training.folder import FolderError
 from agpo_core.training.interrupts import Interrupted, Interrupts
 from agpo_core.training.offline import train_dpo
@@ -121,7 +121,7 @@ def _train(config: TrainConfig, run_dir: Path, interrupts: Interrupts) -> None:
 
 def _train_and_record(config: TrainConfig, run_dir: Path) -> None:
     """Train on the main process; run.json says how it went."""
-    contents = {"model": policy.model_fingerprint(config.model)}
+    contents = {"model": folder.fingerprint(config.model)}
     checkpoint.refuse_another(run_dir, checkpoint.identity(config, **contents))
     command = [sys.executable, "-m", "agpo_core.training.train", *sys.argv[1:]]
     record = provenance.collect(command, config) | {"model_fingerprint": contents["model"]}
@@ -161,7 +161,7 @@ def _finished(config: TrainConfig, run_dir: Path) -> bool:
     if record is None or record["status"] != "finished":
         return False
     trained_from = record.get("model_fingerprint")
-    now = policy.model_fingerprint(config.model) if trained_from else None
+    now = folder.fingerprint(config.model) if trained_from else None
     if now and now != trained_from:
         raise FolderError(
             f"{run_dir.name} is finished, and was trained from another model: the content of {config.model} has "
