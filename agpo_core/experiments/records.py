@@ -187,7 +187,7 @@ def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> d
     return {
         "experiment": experiment,
         "profile": profile,
-        "params": {name: _portable(value) for name, value in params.items()},
+        "params": {name: portable(value) for name, value in params.items()},
         **shared,
         "command": records[0]["command"] if records else None,
         "started": min((r["started"] for r in records), default=None),
@@ -196,10 +196,10 @@ def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> d
     }
 
 
-def _portable(value):
+def portable(value):
     """Of an absolute path its last part: a record names no folder of the machine that made it."""
     if isinstance(value, list):
-        return [_portable(item) for item in value]
+        return [portable(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
