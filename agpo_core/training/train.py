@@ -1,4 +1,4 @@
-"""The loop: one update after another, for every on-policy method. (DPO, which is offline, is `training.offline`.)
+"""The loop: one update after another, for every on-policy method. (DPO, which is offline, goes to `training.offline`.)
 
 `python -m agpo_core.training.train --run-dir FOLDER` trains what FOLDER/config.yaml says. The same command under the
 `deepspeed` launcher trains it on several ranks (ZeRO-2). A folder whose run is finished is left alone; an unfinished
@@ -34,6 +34,9 @@ def train(config: TrainConfig, run_dir: Path, stop_after: int | None = None) -> 
         run_dir: the run's folder; receives metrics.jsonl, eval.json, samples.jsonl, checkpoint/, policy/.
         stop_after: leave the run unfinished after this many updates in all (to look at its first updates).
     """
+    if config.method == "dpo":
+        train_dpo(config, Path(run_dir), stop_after)
+        return
     run = Run(config, run_dir)
     horizon, engine = run.horizon, run.engine
     while not horizon.done and horizon.updates != stop_after:
@@ -91,7 +94,7 @@ def main() -> None:
         provenance.write_json(record_path, record)
     error, before = None, provenance.memory()
     try:
-        (train_dpo if config.method == "dpo" else train)(config, run_dir)
+        train(config, run_dir)
     except BaseException as raised:
         error = f"{type(raised).__name__}: {raised}"
         raise
