@@ -363,7 +363,8 @@ def _check_ranges(c: TrainConfig) -> None:
         raise ConfigError(
             "controller_scope prompt needs a probe of every prompt: set probe_share to 1.0, and probe_source to probe."
         )
-    if c.chat_template == "never" and (c.system_prompt is not None or c.template_values):
+    asked = c.system_prompt is not None or bool(c.template_values)
+    if c.chat_template == "never" and asked:
         raise ConfigError(
             "system_prompt and template_arguments are for a chat template, and chat_template is never: leave them out, "
             "or set chat_template to auto."

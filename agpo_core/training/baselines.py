@@ -111,8 +111,7 @@ def dpo(
         learning_rate: peak; linear warm-up over the share `warmup` of the steps, then cosine to zero.
         warmup, adam_betas, weight_decay, max_grad_norm: of the optimiser.
         seed: order of the pairs.
-        at_once: pairs per forward, at most; None: a step's. Changes memory, and numbers by rounding, but where an
-            epoch's last step ends with a smaller part than its others: that one weighs as much as they do.
+        at_once: pairs per forward, at most; None: a step's. Changes memory, and numbers by rounding alone.
     Returns:
         TRL's log: a dict for every step, with loss, rewards/margins and more.
     Raises:
@@ -133,7 +132,9 @@ def dpo(
     columns = ("prompt_ids", "chosen_ids", "rejected_ids")
     data = Dataset.from_dict(dict(zip(columns, zip(*pairs, strict=True), strict=True)))
     steps = math.ceil(len(pairs) / batch_size) * epochs
-    part = max(n for n in range(1, min(at_once or batch_size, batch_size) + 1) if batch_size % n == 0)
+    part = batch_size
+    if at_once and at_once < batch_size:  # parts of a step weigh the same: all are of one size, the last step's too
+        part = max(n for n in range(1, at_once + 1) if math.gcd(batch_size, len(pairs)) % n == 0)
     adapters = hasattr(model, "peft_config")
     with TemporaryDirectory() as folder:  # nothing is saved there; the trainer wants one
         arguments = DPOConfig(

@@ -114,6 +114,8 @@ class Settings:
         for name, choices in (("split", SPLITS), ("prompt", PROMPTS), ("template", TEMPLATES), ("grading", GRADINGS),
                               ("engine", tuple(ENGINES)), ("dtype", ("float32", "bfloat16"))):  # fmt: skip
             require(getattr(self, name) in choices, name, f"one of {', '.join(choices)}")
+        if self.template == "base" and (self.system_prompt is not None or self.template_arguments):
+            raise ConfigError("template base: system_prompt and template_arguments are for a chat template; use auto.")
         if self.k > 1 and self.temperature == 0:
             raise ConfigError(f"k {self.k} at temperature 0: greedy completions are all the same; raise temperature.")
 

@@ -189,7 +189,7 @@ def token_ids(tokenizer, texts: list[str], rendered: bool) -> list[list[int]]:
     for ids, added in zip(rows, encoded["special_tokens_mask"], strict=True):
         own = [i for i, special in enumerate(added) if not special]
         del ids[own[-1] + 1 if own else len(ids) :]
-        if added[0] and ids[:2] == [tokenizer.bos_token_id] * 2:
+        if ids[:2] == [tokenizer.bos_token_id] * 2 and added[0]:
             del ids[0]
     return rows
 
