@@ -7,12 +7,15 @@ per rollout batch, which it does not state, is the one under which the clip radi
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
+import reprlib
 import types
 import typing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 # Bumped by hand when a change of code alters the numbers of a run: recorded runs are then no longer reused.
 NUMERICS_VERSION = 1
@@ -247,13 +250,111 @@ class TrainConfig:
 
 FIELDS = {f.name: f for f in dataclasses.fields(TrainConfig)}
 
+# The most that a number may be. Beyond it a run would not fit into any machine, would not end, or would leave what
+# float32 can hold; no run that makes sense comes near.
+HIGHEST = {
+    "lora_rank": 4096,
+    "train_problems": 10_000_000,
+    "dev_problems": 10_000_000,
+    "test_problems": 10_000_000,
+    "test_samples": 65_536,
+    "prompts_per_update": 65_536,
+    "micro_batch_prompts": 65_536,
+    "group_size": 65_536,
+    "probe_group_size": 65_536,
+    "rollout_batch": 1_048_576,
+    "max_completion_tokens": 1_048_576,
+    "max_sequence_tokens": 16_777_216,
+    "max_turns": 1000,
+    "max_observation_characters": 1_048_576,
+    "epochs": 1000,
+    "tau_base": 100.0,
+    "tau_min": 100.0,
+    "tau_max": 100.0,
+    "learning_rate": 10.0,
+    "critic_learning_rate": 10.0,
+    "weight_decay": 100.0,
+    "beta": 1000.0,
+    "dpo_beta": 1000.0,
+}
+HIGHEST_OF_OTHERS = 1.0e12  # of every other number
+LOWEST_RATE = 1.0e-12  # of a learning rate: a smaller one moves no float32 weight
+LOWEST_TEMPERATURE = 1.0e-6
+LEAST = 1.0e-30  # in size, of every other number that is not 0: float32 ends at 1e-38, and products come sooner
+HORIZONS = {"tokens": 1.0e13, "updates": 1.0e8, "seconds": 1.0e9}  # the longest, by unit: years on a cluster
+COMPLETIONS = 2**20  # of an update, the most
+TOKENS = 2**32  # of an update, the most: completions x max_completion_tokens
+ENTRIES = 1000  # of a list, the most
+
+AS_WRITTEN = ("system_prompt", "stop_tokens")  # texts for the model, which may hold line breaks
+_SHORT = reprlib.Repr()  # a value in a message: of a huge or deeply nested one the beginning
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def read_yaml(path) -> dict:
+    """The settings in a YAML file: `key: value`, each key once.
+
+    Args:
+        path: a file in UTF-8.
+    Returns:
+        dict, empty for an empty file.
+    Raises:
+        ConfigError: the file cannot be read, is not such a file, or holds a key twice; the message names the line.
+    """
+    import yaml
+
+    name = Path(path).name
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} is not UTF-8 at byte {error.start}: save it as UTF-8.") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}): write the settings there.") from error
+    try:
+        settings = yaml.load(text, Loader=_loader())
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        place = f"{name}, line {mark.line + 1}" if mark else name
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
+        raise ConfigError(f"{place}: {problem}. Write lines of the form `key: value`.") from error
+    except (ValueError, TypeError, RecursionError, OverflowError, AttributeError, KeyError) as error:
+        raise ConfigError(f"{name} holds a value that YAML cannot read ({error}): correct it.") from error
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{name} must hold lines of the form `key: value`.")
+    for key in settings:
+        if not isinstance(key, str):
+            raise ConfigError(f"{name}: the key {_SHORT.repr(key)} is not text: keys are names of settings.")
+    return settings
+
+
+@functools.cache
+def _loader():
+    """PyYAML's safe loader, which builds plain values alone, and refuses a key that stands twice."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node, deep=False):
+            seen = set()
+            for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                if (key.tag, key.value) in seen if isinstance(key, yaml.ScalarNode) else False:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} stands twice: keep one", key.start_mark
+                    )
+                if isinstance(key, yaml.ScalarNode):
+                    seen.add((key.tag, key.value))
+            return super().construct_mapping(node, deep)
+
+    return Loader
+
 
 def _refuse_unknown(params: dict) -> None:
     for key in params:
         if key not in FIELDS:
-            close = difflib.get_close_matches(key, FIELDS, n=1)
+            close = difflib.get_close_matches(str(key)[:80], FIELDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see agpo_core.config.TrainConfig."
-            raise ConfigError(f"unknown setting {key!r}: {hint}")
+            raise ConfigError(f"unknown setting {_SHORT.repr(key)}: {hint}")
 
 
 def _checked(f: dataclasses.Field, value):
@@ -266,33 +367,38 @@ def _checked(f: dataclasses.Field, value):
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
         if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"{f.name} must be a list of {item.__name__}, got {value!r}.")
+            raise ConfigError(f"{f.name} must be a list of {item.__name__}, got {_SHORT.repr(value)}.")
+        if len(value) > ENTRIES:
+            raise ConfigError(f"{f.name} must have at most {ENTRIES} entries, got {len(value)}.")
         return tuple(_as(f.name, item, v) for v in value)
     value = _as(f.name, kind, value)
     choices = f.metadata.get("choices")
     if choices and value not in choices:
-        raise ConfigError(f"{f.name} must be one of {', '.join(choices)}; got {value!r}.")
+        raise ConfigError(f"{f.name} must be one of {', '.join(choices)}; got {_SHORT.repr(value)}.")
     return value
 
 
 def _as(name: str, kind: type, value):
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        value = float(value) if abs(value) < 2**1000 else math.inf
     if kind is float and isinstance(value, str):
         raise ConfigError(
-            f"{name} must be a number, got the text {value!r}: in YAML a float needs a dot, write 1.0e-6 and not 1e-6."
+            f"{name} must be a number, got the text {_SHORT.repr(value)}: in YAML a float needs a dot, write 1.0e-6 "
+            "and not 1e-6."
         )
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise ConfigError(f"{name} must be {kind.__name__}, got {value!r}.")
+        raise ConfigError(f"{name} must be {kind.__name__}, got {_SHORT.repr(value)}.")
     if kind is float and not math.isfinite(value):
-        raise ConfigError(f"{name} must be finite, got {value!r}.")
+        raise ConfigError(f"{name} must be finite, got {_SHORT.repr(value)}.")
+    if kind is str and name not in AS_WRITTEN and not (value.isprintable() and value.strip()):
+        raise ConfigError(f"{name} must be a text of printable characters, got {_SHORT.repr(value)}.")
     return value
 
 
 def _check_ranges(c: TrainConfig) -> None:
     def require(ok: bool, name: str, rule: str) -> None:
         if not ok:
-            raise ConfigError(f"{name} must be {rule}; got {getattr(c, name)!r}.")
+            raise ConfigError(f"{name} must be {rule}; got {_SHORT.repr(getattr(c, name))}.")
 
     for name in ("group_size", "prompts_per_update", "max_completion_tokens", "max_sequence_tokens", "max_turns",
                  "max_observation_characters", "rollout_batch", "minibatches", "epochs"):  # fmt: skip
@@ -326,11 +432,19 @@ def _check_ranges(c: TrainConfig) -> None:
     require(all(bit in (0, 1) for bit in c.signals_mask), "signals_mask", "bits, 0 or 1")
     require(len(c.adam_betas) == 2, "adam_betas", "two numbers")
     require(all(0 <= b < 1 for b in c.adam_betas), "adam_betas", "in [0, 1), each")
+    for name in ("tasks", "test_tasks", "decontaminate"):
+        require(len(set(getattr(c, name))) == len(getattr(c, name)), name, "a list in which no name stands twice")
+    _check_sizes(c, require)
     require(
         c.prompts_per_update % c.minibatches == 0,
         "prompts_per_update",
         f"a multiple of minibatches ({c.minibatches}): groups are never split",
     )
+    if c.clip == "adaptive":
+        require(c.epsilon_base <= c.epsilon_max, "epsilon_base", f"at most epsilon_max ({c.epsilon_max})")
+    if c.temperature == "adaptive":
+        bounds = f"between tau_min ({c.tau_min}) and tau_max ({c.tau_max})"
+        require(c.tau_min <= c.tau_base <= c.tau_max, "tau_base", bounds)
     if c.beta > 0 and c.reference == "none":
         raise ConfigError("beta > 0 needs a reference policy: set reference, or beta to 0.0.")
     if c.reference == "adapter_disabled" and c.lora_rank == 0:
@@ -389,3 +503,33 @@ def _check_dpo(c: TrainConfig) -> None:
             raise ConfigError(f"dpo does not read {name}: set it to {unread}.")
     if c.beta > 0:
         raise ConfigError("dpo does not read beta, the weight of its reference is dpo_beta: set beta to 0.0.")
+
+
+def _check_sizes(c: TrainConfig, require) -> None:
+    """Refuse what no machine holds, what does not end, and what float32 cannot tell from 0 or infinity."""
+    for f in dataclasses.fields(c):
+        value = getattr(c, f.name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, (int, float)):
+                highest = HIGHEST.get(f.name, HIGHEST_OF_OTHERS)
+                if f.name != "horizon":
+                    require(number <= highest, f.name, f"at most {highest:g}")
+                require(number == 0 or abs(number) >= LEAST, f.name, f"0, or at least {LEAST:g}")
+    longest = HORIZONS[c.horizon_unit]
+    require(c.horizon <= longest, "horizon", f"at most {longest:g} {c.horizon_unit}")
+    for name in ("learning_rate", "critic_learning_rate"):
+        rate = getattr(c, name)
+        require(rate is None or rate >= LOWEST_RATE, name, f"at least {LOWEST_RATE:g}")
+    for name in ("tau_base", "tau_min"):
+        require(getattr(c, name) >= LOWEST_TEMPERATURE, name, f"at least {LOWEST_TEMPERATURE:g}")
+    for name in ("epsilon_base", "epsilon_min", "epsilon_max"):
+        require(getattr(c, name) < 1, name, "below 1: 1 - epsilon bounds a ratio, which is positive")
+    for name in ("group_size", *(["probe_group_size"] if c.needs_probe and c.probe_group_size else [])):
+        completions = c.prompts_per_update * getattr(c, name)
+        beside = f"prompts_per_update ({c.prompts_per_update}) x {name}"
+        require(completions <= COMPLETIONS, name, f"smaller: {beside} may be {COMPLETIONS} completions")
+        require(
+            completions * c.max_completion_tokens <= TOKENS,
+            "max_completion_tokens",
+            f"smaller: {beside} x max_completion_tokens may be {TOKENS} tokens an update",
+        )

@@ -4,8 +4,8 @@ The method is offline: completions are sampled once, from the supervised start, 
 budget of the on-policy methods. What an on-policy run learns from in its updates, DPO learns from afterwards: the very
 tokens that were sampled, each completion with the token that ended it.
 
-The pairs of every update are kept in the run's folder, in pairs.jsonl. A run that was broken off goes on from them;
-training on them, which is seeded, is then made whole, so that the result is the same to the bit.
+pairs.jsonl keeps the pairs, a line an update, and belongs to the run's checkpoint. A run that was broken off goes on
+from them; training on them, which is seeded, is made whole, so that the result is the same to the bit.
 """
 
 import math
@@ -15,8 +15,9 @@ from pathlib import Path
 
 from agpo_core import provenance
 from agpo_core.config import ConfigError, TrainConfig
-from agpo_core.horizon import Horizon
+from agpo_core.horizon import crossed
 from agpo_core.training.baselines import dpo
+from agpo_core.training.interrupts import Interrupts
 from agpo_core.training.rollout import Rollouts
 from agpo_core.training.run import Run
 
@@ -25,81 +26,62 @@ PAIRS = "pairs.jsonl"
 Pair = tuple[list[int], list[int], list[int]]  # token ids of the prompt, the chosen and the rejected completion
 
 
-def train_dpo(config: TrainConfig, run_dir: Path, stop_after: int | None = None) -> None:
+def train_dpo(
+    config: TrainConfig, run_dir: Path, stop_after: int | None = None, interrupts: Interrupts | None = None
+) -> None:
     """Sample to the horizon, train on the pairs, evaluate; goes on where it was broken off.
 
     Args:
         config: all settings; gradient steps see as many sequences as a minibatch of an on-policy method does.
-        run_dir: the run's folder; receives pairs.jsonl, metrics.jsonl (one line), eval.json, policy/.
-        stop_after: leave the run unfinished after this many updates' samples, if its horizon lies beyond them.
+        run_dir: the run's folder; receives pairs.jsonl, metrics.jsonl (one line), eval.json, checkpoint/, policy/.
+        stop_after, interrupts: see `train.train`; an update is the samples of one. While the policy is trained, a
+            signal is not kept: the pairs are in the checkpoint.
     Raises:
-        ConfigError: started on several ranks or under DeepSpeed, a task has a tool, the pairs in the folder are of
-            other settings, or no prompt gave a pair.
+        ConfigError: started on several ranks or under DeepSpeed, a task has a tool, or no prompt gave a pair.
+        Interrupted: a signal came; the checkpoint holds the update that it came in.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 or "LOCAL_RANK" in os.environ:
         raise ConfigError("dpo trains in one process, without DeepSpeed: set launcher to python.")
-    kept = _kept(config, Path(run_dir) / PAIRS)
     run = Run(config, run_dir)
     if run.engine.tools:
         raise ConfigError("dpo cannot train on tasks with a tool: its pairs hold no observations. Take other tasks.")
-    pairs = _sample(run, kept, stop_after)
+    _sample(run, stop_after, interrupts or Interrupts())
     if not run.horizon.done:
         return
     if run.horizon.updates:
-        _learn(run, pairs)
+        _learn(run)
         run.evaluate_dev()
     run.finish()
 
 
-def _kept(config: TrainConfig, path: Path) -> list[dict]:
-    """The updates whose pairs an earlier process has kept, with the settings of the first.
-
-    Raises:
-        ConfigError: they were sampled with other settings; a horizon may differ, since nothing sampled depends on it.
-    """
-    kept = provenance.read_jsonl(path) if path.exists() else []
-    if kept:
-        now, then = config.to_dict(), kept[0]["settings"]
-        changed = [name for name in then if name != "horizon" and now.get(name) != then[name]]
-        if changed:
-            raise ConfigError(
-                f"{path} was sampled with other settings than config.yaml has now ({', '.join(changed)}): set them "
-                "back, or delete the run's folder to start anew."
-            )
-    return kept
-
-
-def _sample(run: Run, kept: list[dict], stop_after: int | None) -> list[Pair]:
-    """The pairs of all updates up to the horizon: those that were kept, then new ones, which are kept too."""
-    pairs, path = [], run.run_dir / PAIRS
-    for line in kept:
-        if not run.horizon.done:
-            run.horizon = Horizon(**line["horizon"] | {"unit": run.horizon.unit, "total": run.horizon.total})
-            pairs += [tuple(pair) for pair in line["pairs"]]
-    begun = time.perf_counter()
-    while not run.horizon.done and (stop_after is None or run.horizon.updates < stop_after):
-        update = run.horizon.updates
+def _sample(run: Run, stop_after: int | None, interrupts: Interrupts) -> None:
+    """Add the pairs of every update up to the horizon to pairs.jsonl, with checkpoints on the way."""
+    horizon, leaving = run.horizon, 0
+    interrupts.hold()
+    while not (horizon.done or leaving or (stop_after is not None and horizon.updates >= stop_after)):
+        begun, before, update = time.perf_counter(), horizon.progress, horizon.updates
         prompts = run.prompts(update)
         tau_P = run.per_prompt(run.config.tau_base)
         rollouts = run.rollout(prompts, run.engine.open(prompts), tau_P, update)
-        found = preference_pairs(rollouts)
-        run.horizon.count("train", rollouts.tokens)
-        run.horizon.tick(time.perf_counter() - begun)
-        begun = time.perf_counter()
-        line = {"update": run.horizon.updates, "horizon": run.horizon.state(), "pairs": found}
-        provenance.append_jsonl(path, line if update else line | {"settings": run.config.to_dict()})
-        pairs += found
-    return pairs
+        pairs = preference_pairs(rollouts)
+        horizon.count("train", rollouts.tokens)
+        horizon.tick(time.perf_counter() - begun)
+        provenance.append_jsonl(run.run_dir / PAIRS, {"update": horizon.updates, "pairs": pairs})
+        leaving = interrupts.asked
+        if crossed(before, horizon.progress, run.config.checkpoint_every) or horizon.done or leaving:
+            run.save()
+    interrupts.release(leaving)
 
 
-def _learn(run: Run, pairs: list[Pair]) -> None:
-    """Train the policy on the pairs and log it.
+def _learn(run: Run) -> None:
+    """Train the policy on the pairs of all updates and log it.
 
     Raises:
         ConfigError: there is none.
         FloatingPointError: a gradient is not finite.
     """
     c = run.config
+    pairs = [tuple(pair) for line in provenance.read_jsonl(run.run_dir / PAIRS) for pair in line["pairs"]]
     if not pairs:
         raise ConfigError(
             "dpo found no pair: of no prompt did two completions have different rewards, the better one ended by "

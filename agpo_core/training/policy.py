@@ -6,15 +6,26 @@ prompt, gives the same numbers and serves where the cache is not kept (activatio
 """
 
 import copy
+import functools
+import hashlib
+import json
 import os
 import shutil
 from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from agpo_core import paths
+from agpo_core import paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
+
+# Files of a folder that make a model what it is: weights, configuration, tokenizer, adapters.
+MODEL_FILES = (
+    "config.json", "generation_config.json", "adapter_*", "*.safetensors", "*.safetensors.index.json",
+    "pytorch_model*", "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model",
+    "chat_template*", "additional_chat_templates/*",
+)  # fmt: skip
 
 
 def embedded_models() -> list[str]:
@@ -28,6 +39,64 @@ def model_source(name: str) -> str:
         return str(paths.models() / name)
     folder = paths.root() / name
     return str(folder) if folder.is_dir() else name
+
+
+def model_fingerprint(source: str) -> str | None:
+    """What a model is, as twenty hex digits: another file, or another byte in one, gives others.
+
+    The digest goes over the folder's weights, configuration and tokenizer, and over the base model of an adapter. Of a
+    hub id it is that of the snapshot in the local cache. Where the folder lies, and when it was written, do not matter.
+
+    Args:
+        source: an embedded model's name, a folder, or a hub id.
+    Returns:
+        The digest; None for a hub id that is not in the local cache.
+    """
+    source = model_source(source)
+    folder = Path(source) if Path(source).is_dir() else _cached_snapshot(source)
+    if folder is None:
+        return None
+    files = sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()})
+    parts = [[path.relative_to(folder).as_posix(), _file_digest(path)] for path in files]
+    if (base := _base_of_adapter(folder)) is not None:
+        parts.append(["base model", model_fingerprint(base)])
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+
+
+def _cached_snapshot(hub_id: str) -> Path | None:
+    """The folder of a hub model in the local cache."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    for name in ("config.json", "adapter_config.json"):
+        try:
+            found = try_to_load_from_cache(hub_id, name)
+        except HFValidationError:  # no hub id at all
+            return None
+        if isinstance(found, str):
+            return Path(found).parent
+    return None
+
+
+def _base_of_adapter(folder: Path) -> str | None:
+    """The base model that an adapter's folder names; None where it holds no adapter, or names none."""
+    try:
+        settings = json.loads((folder / "adapter_config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+
+
+def _file_digest(path: Path) -> str:
+    """The digest of a file's content, computed once as long as the file stays as it is."""
+    stat = path.stat()
+    return _content_digest(path.resolve(), stat.st_size, stat.st_mtime_ns)
+
+
+@functools.cache
+def _content_digest(path: Path, size: int, changed: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_policy(config: TrainConfig):
@@ -242,5 +311,6 @@ def save_policy(model: nn.Module, tokenizer, folder) -> None:
     temporary = f"{folder}.partial"
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
+    provenance.sync_tree(Path(temporary))
     shutil.rmtree(folder, ignore_errors=True)  # os.replace needs an empty place
     os.replace(temporary, folder)

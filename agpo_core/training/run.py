@@ -1,6 +1,7 @@
 """What a run holds and what each part of an update does; `training.train` puts them in order."""
 
 import dataclasses
+import hashlib
 import math
 import warnings
 from pathlib import Path
@@ -17,6 +18,7 @@ from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint, policy
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade, first_problems
+from agpo_core.training.progress import Lines
 from agpo_core.training.reward_model import appraise, load_reward_model
 from agpo_core.training.rollout import Prompts, Rollouts, make_engine, score
 from agpo_core.training.setup import (
@@ -28,6 +30,11 @@ from agpo_core.training.setup import (
     training_problems,
 )
 from agpo_core.training.watch import Watch
+
+EXTENDED = (
+    "the horizon was {:g}, and is {:g} {} from update {} on: progress, and with it the learning rate, falls "
+    "back to the consumed share of the longer one. Earlier lines tell the progress of their time."
+)
 
 
 class Run:
@@ -81,7 +88,9 @@ class Run:
         self.step_kl = 0.0
         self.former_state = None  # the statistics of the last update's training rollouts
         self.evaluations = {"dev": []} | ({"train": []} if config.train_problems else {})
+        self.contents = None  # fingerprints, see _identity
         self._resume()
+        self.lines = Lines(self.run_dir, self.horizon)
         self.watch = Watch(
             config, self._lines("metrics.jsonl"), (line["rule"] for line in self._lines("warnings.jsonl"))
         )
@@ -401,9 +410,10 @@ class Run:
     def _finite(self, norm: float) -> float:
         if math.isfinite(norm):
             return norm
+        beta = "raise beta" if self.config.beta < 1 else f"lower beta, which is {self.config.beta:g}"
         raise FloatingPointError(
             f"gradient norm is {norm} at update {self.horizon.updates + 1}: the run stops; its last checkpoint is "
-            "whole. Lower learning_rate, or raise beta."
+            f"whole. Lower learning_rate, or {beta}."
         )
 
     @torch.no_grad()
@@ -542,6 +552,7 @@ class Run:
         assert not undocumented, f"metrics.LOGGED lacks {sorted(undocumented)}"
         if self.accelerator.is_main_process:
             provenance.append_jsonl(self.run_dir / "metrics.jsonl", row)
+            self.lines.see(row)
             self._warn(self.watch.see(row))
 
     def explained_variance(self, batch: Batch) -> float:
@@ -627,18 +638,35 @@ class Run:
                 "step_kl": self.step_kl,
                 "evaluations": self.evaluations,
             },
+            self._identity(),
         )
 
+    def _identity(self) -> dict | None:
+        """Which run this is, on the main process; models and problems by their content, wherever they lie."""
+        if not self.accelerator.is_main_process:
+            return None
+        if self.contents is None:
+            problems = [*self.pools.values(), *self.dev.values()]
+            self.contents = {
+                "model": policy.model_fingerprint(self.config.model),
+                "reward_model": self.config.reward_model and policy.model_fingerprint(self.config.reward_model),
+                "problems": hashlib.sha256(repr(problems).encode(errors="replace")).hexdigest()[:20],
+            }
+        return checkpoint.identity(self.config, **self.contents)
+
     def _resume(self) -> None:
-        state = checkpoint.load(self.accelerator, self.run_dir)
+        state = checkpoint.load(self.accelerator, self.run_dir, self._identity())
         if state is not None:
-            self.horizon = Horizon(**state["horizon"])
+            self.horizon = Horizon(**{**state["horizon"], "total": self.config.horizon})
             self.clip_state, self.temperature_state = state["clip"], state["temperature"]
             self.kl_state, self.step_kl, self.evaluations = state["kl"], state["step_kl"], state["evaluations"]
             self.former_state = probe.ProbeState(**state["former"]) if state["former"] else None
-        if self.accelerator.is_main_process:  # lines written after the checkpoint are written again
-            for name in ("metrics.jsonl", "samples.jsonl", "warnings.jsonl"):
-                provenance.truncate_jsonl(self.run_dir / name, lambda row: row["update"] <= self.horizon.updates)
+            if any(self.evaluations.values()):
+                self._write_evaluations()
+            if "extended_from" in state and self.accelerator.is_main_process:
+                self._warn([("horizon_extended", EXTENDED.format(
+                    state["extended_from"], self.config.horizon, self.config.horizon_unit, self.horizon.updates
+                ))])  # fmt: skip
 
     def _lines(self, name: str) -> list[dict]:
         path = self.run_dir / name
@@ -659,7 +687,8 @@ class Run:
                 self.evaluations["trained_on"] = self._evaluate_at_end(self.pools)
             self._write_evaluations()
         if self.accelerator.is_main_process:
-            policy.save_policy(self.policy, self.tokenizer, self.run_dir / "policy")
+            with provenance.explain_full_disk(self.run_dir / "policy"):
+                policy.save_policy(self.policy, self.tokenizer, self.run_dir / "policy")
         self.accelerator.wait_for_everyone()
 
 

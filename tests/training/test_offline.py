@@ -1,5 +1,6 @@
 """DPO: pairs of sampled tokens from the start policy, trained by TRL, evaluated like every other method."""
 
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from agpo_core.tasks import MICRO_TASKS, Graded
 from agpo_core.training import offline
 from agpo_core.training import run as run_module
 from agpo_core.training.baselines import dpo
+from agpo_core.training.interrupts import Interrupted, Interrupts
 from agpo_core.training.offline import preference_pairs
 from agpo_core.training.policy import completion_logits, token_logps
 from agpo_core.training.run import Run
@@ -256,6 +258,22 @@ def test_a_broken_run_goes_on_from_its_pairs_to_the_same_bits(config, tmp_path, 
     assert results(tmp_path) == whole(lora_rank)
 
 
+def test_a_signal_leaves_a_checkpoint_of_the_pairs(config, tmp_path, monkeypatch, whole):
+    interrupts, rollout, drawn = Interrupts(), Run.rollout, []
+
+    def interrupted(self, *rest):
+        drawn.append(rest[-1])
+        interrupts.asked = signal.SIGTERM * (len(drawn) == 2)
+        return rollout(self, *rest)
+
+    monkeypatch.setattr(Run, "rollout", interrupted)
+    with pytest.raises(Interrupted):
+        train(config("dpo", checkpoint_every=1.0), tmp_path, interrupts=interrupts)
+    train(config("dpo", checkpoint_every=1.0), tmp_path)
+    assert drawn == [0, 1, 2]
+    assert results(tmp_path) == whole(0)
+
+
 def test_it_can_be_left_unfinished_and_a_longer_horizon_goes_on(config, tmp_path):
     train(config("dpo", horizon=2.0), tmp_path, stop_after=1)
     assert not (tmp_path / "policy").exists() and len(provenance.read_jsonl(tmp_path / "pairs.jsonl")) == 1
@@ -267,7 +285,7 @@ def test_it_can_be_left_unfinished_and_a_longer_horizon_goes_on(config, tmp_path
 
 def test_pairs_of_other_settings_are_refused_by_name(config, tmp_path):
     train(config("dpo", horizon=2.0), tmp_path, stop_after=1)
-    with pytest.raises(ConfigError, match=r"other settings than config.yaml has now \(seed, tau_base\)"):
+    with pytest.raises(ConfigError, match="other settings: seed 42 → 7; tau_base 1.0 → 0.9"):
         train(config("dpo", horizon=2.0, seed=7, tau_base=0.9), tmp_path)
 
 

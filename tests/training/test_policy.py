@@ -1,6 +1,9 @@
 """Policy and reference: a prompt computed once gives what the plain path gives, for every family."""
 
 import json
+import os
+import re
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +18,7 @@ from agpo_core.training.policy import (
     Reference,
     completion_logits,
     load_policy,
+    model_fingerprint,
     model_source,
     save_policy,
     token_entropy,
@@ -220,6 +224,53 @@ def test_a_tokenizer_without_padding_pads_with_end_of_sequence(config, model_fol
     _, tokenizer = load_policy(config().replace(model=str(tmp_path)))
     assert tokenizer.pad_token == tokenizer.eos_token
     assert tokenizer.padding_side == "left"
+
+
+# -- what a model is
+
+
+def test_the_fingerprint_is_of_the_content_and_not_of_the_place(config, model_folders, tmp_path):
+    first = shutil.copytree(model_folders["qwen2"], tmp_path / "first")
+    found = model_fingerprint(str(first))
+    assert re.fullmatch("[0-9a-f]{20}", found)
+    assert model_fingerprint(str(shutil.move(first, tmp_path / "second"))) == found
+    (tmp_path / "second" / "notes.txt").write_text("no part of the model")
+    os.utime(tmp_path / "second" / "config.json", (1, 1))
+    assert model_fingerprint(str(tmp_path / "second")) == found
+    assert model_fingerprint(model_folders["llama"]) != found
+    assert len({model_fingerprint(name) for name in policy.embedded_models()}) == len(policy.embedded_models())
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json"])
+def test_another_byte_gives_another_fingerprint(model_folders, tmp_path, name):
+    folder = shutil.copytree(model_folders["qwen2"], tmp_path / "model")
+    found, path = model_fingerprint(str(folder)), folder / name
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    assert model_fingerprint(str(folder)) != found
+    path.unlink()
+    assert model_fingerprint(str(folder)) != found
+
+
+def test_the_fingerprint_of_an_adapter_knows_its_base(model_folders, tmp_path):
+    base, adapter = shutil.copytree(model_folders["qwen2"], tmp_path / "base"), tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    found = model_fingerprint(str(adapter))
+    (base / "config.json").write_text("{}")
+    assert model_fingerprint(str(adapter)) != found
+
+
+def test_a_hub_model_has_the_fingerprint_of_its_snapshot_in_the_cache(model_folders, monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert model_fingerprint("owner/name") is None
+    assert model_fingerprint("no hub id") is None
+    commit, repo = "0" * 40, tmp_path / "models--owner--name"
+    shutil.copytree(model_folders["qwen2"], repo / "snapshots" / commit)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
+    assert model_fingerprint("owner/name") == model_fingerprint(model_folders["qwen2"])
 
 
 # -- reference
