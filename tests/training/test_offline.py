@@ -130,10 +130,10 @@ def reference_loss(policy, start, pairs, beta):
 PAIRS = [([5, 6], [7, 8, 1], [9, 1]), ([6], [10, 1], [11, 12, 13]), ([7, 8, 9], [1], [5, 6, 1]), ([5], [5, 1], [6, 1])]
 
 
-@pytest.mark.parametrize("lora_rank", [0, 4])
-def test_its_loss_is_ours_and_its_reference_the_start(config, tmp_path, lora_rank):
+@pytest.mark.parametrize(("lora_rank", "family"), [(0, "qwen2"), (4, "qwen2"), (0, "gemma2")])
+def test_its_loss_is_ours_and_its_reference_the_start(config, tmp_path, lora_rank, family):
     def policy():
-        run = Run(config("dpo", dev_problems=0, lora_rank=lora_rank), tmp_path)
+        run = Run(config("dpo", family, dev_problems=0, lora_rank=lora_rank), tmp_path)
         return run.policy, run.tokenizer
 
     options = {"beta": 0.5, "batch_size": 4, "learning_rate": 1.0e-2}
@@ -155,11 +155,16 @@ def test_the_chosen_completions_become_likelier_than_the_rejected(config, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "params", [{"micro_batch_prompts": 1}, {"activation_checkpointing": True, "shared_prompt": False}]
+    ("lora_rank", "params"),
+    [
+        (0, {"micro_batch_prompts": 1}),
+        (0, {"activation_checkpointing": True, "shared_prompt": False}),
+        (2, {"activation_checkpointing": True, "shared_prompt": False}),
+    ],
 )
-def test_what_saves_memory_changes_rounding_alone(config, tmp_path, params):
+def test_what_saves_memory_changes_rounding_alone(config, tmp_path, lora_rank, params):
     logs = []
-    for name, changed in (("plain", {}), ("saving", params)):
+    for name, changed in (("plain", {"lora_rank": lora_rank}), ("saving", {"lora_rank": lora_rank} | params)):
         (tmp_path / name).mkdir()
         c = config("dpo", horizon=6.0, dev_problems=0, test_problems=0, group_size=8, learning_rate=1.0e-4, **changed)
         train(c, tmp_path / name)
