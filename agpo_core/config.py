@@ -53,6 +53,12 @@ class TrainConfig:
         default="auto", metadata=_one_of("auto", "frozen_copy", "adapter_disabled", "none")
     )  # where pi_ref comes from; auto: adapters off under LoRA, else a frozen copy
 
+    # -- what the model reads, and what ends its turn (training/prompts.py)
+    chat_template: str = _later("auto", "auto", "always", "never")  # auto: where the tokenizer has one; never: as text
+    system_prompt: str | None = _later(None)  # first message of every chat; None: the template's own, if it has one
+    template_arguments: tuple[str, ...] = _later(())  # name=value, the value JSON: enable_thinking=false
+    stop_tokens: tuple[str, ...] = _later(())  # texts of tokens that end a completion, beside the model's own
+
     # -- horizon: learning rate, evaluations and stop are functions of the consumed share of it
     horizon_unit: str = field(default="tokens", metadata=_one_of("tokens", "updates", "seconds"))
     horizon: float = 100_000.0  # >= 0, in horizon_unit; 0 evaluates the start and stops
@@ -165,6 +171,27 @@ class TrainConfig:
         _check_ranges(self)
 
     @property
+    def template_values(self) -> dict:
+        """What `template_arguments` say, as {name: value}.
+
+        Raises:
+            ConfigError: one is not name=value with a JSON value, or a name comes twice.
+        """
+        values = {}
+        for text in self.template_arguments:
+            name, _, value = text.partition("=")
+            try:
+                if not name.isidentifier() or name in values:
+                    raise ValueError
+                values[name] = json.loads(value)
+            except ValueError:
+                raise ConfigError(
+                    f"template_arguments must be texts name=value, each name once and the value JSON, such as "
+                    f'enable_thinking=false or effort="low"; got {text!r}.'
+                ) from None
+        return values
+
+    @property
     def probe_size(self) -> int:
         """Completions per prompt in the probe."""
         return self.probe_group_size or self.group_size
@@ -259,6 +286,7 @@ COMPLETIONS = 2**20  # of an update, the most
 TOKENS = 2**32  # of an update, the most: completions x max_completion_tokens
 ENTRIES = 1000  # of a list, the most
 
+AS_WRITTEN = ("system_prompt", "stop_tokens")  # texts for the model, which may hold line breaks
 _SHORT = reprlib.Repr()  # a value in a message: of a huge or deeply nested one the beginning
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
@@ -362,7 +390,7 @@ def _as(name: str, kind: type, value):
         raise ConfigError(f"{name} must be {kind.__name__}, got {_SHORT.repr(value)}.")
     if kind is float and not math.isfinite(value):
         raise ConfigError(f"{name} must be finite, got {_SHORT.repr(value)}.")
-    if kind is str and not (value.isprintable() and value.strip()):
+    if kind is str and name not in AS_WRITTEN and not (value.isprintable() and value.strip()):
         raise ConfigError(f"{name} must be a text of printable characters, got {_SHORT.repr(value)}.")
     return value
 
@@ -449,10 +477,32 @@ def _check_ranges(c: TrainConfig) -> None:
         raise ConfigError(
             "controller_scope prompt needs a probe of every prompt: set probe_share to 1.0, and probe_source to probe."
         )
+    asked = c.system_prompt is not None or bool(c.template_values)
+    if c.chat_template == "never" and asked:
+        raise ConfigError(
+            "system_prompt and template_arguments are for a chat template, and chat_template is never: leave them out, "
+            "or set chat_template to auto."
+        )
+    require("" not in c.stop_tokens, "stop_tokens", "texts of tokens, none of them empty")
     if c.activation_checkpointing and c.shared_prompt:
         raise ConfigError(
             "shared_prompt needs the prompt's cache, which activation checkpointing drops: set shared_prompt to false."
         )
+    if c.method == "dpo":
+        _check_dpo(c)
+
+
+def _check_dpo(c: TrainConfig) -> None:
+    """DPO samples at tau_base and has a loss of its own: what asks for more than that is refused."""
+    if c.group_size == 1:
+        raise ConfigError("dpo pairs completions of one prompt, and group_size is 1: use at least 2.")
+    if c.dtype == "bfloat16":
+        raise ConfigError("dpo has no float32 weights beside bfloat16 ones to add small updates to: set dtype float32.")
+    for name, unread in (("critic", "none"), ("clip", "fixed"), ("temperature", "fixed"), ("kl_control", "fixed")):
+        if getattr(c, name) != unread:
+            raise ConfigError(f"dpo does not read {name}: set it to {unread}.")
+    if c.beta > 0:
+        raise ConfigError("dpo does not read beta, the weight of its reference is dpo_beta: set beta to 0.0.")
 
 
 def _check_sizes(c: TrainConfig, require) -> None:

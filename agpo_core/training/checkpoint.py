@@ -25,7 +25,7 @@ from agpo_core.training.folder import FolderError, checksum, damages
 FOLDER = "checkpoint"
 MANIFEST = "manifest.json"
 DAMAGED = "{} is damaged: {}. Restore it from a copy, or delete it to start anew."
-HISTORY = ("metrics.jsonl", "samples.jsonl", "warnings.jsonl")  # the run's lines up to the checkpoint
+HISTORY = ("metrics.jsonl", "samples.jsonl", "warnings.jsonl", "pairs.jsonl")  # the run's lines up to the checkpoint
 # Settings that change no number of what is still to come: how often to save, what is only read at the end, and places
 # whose content is compared itself.
 PLACES = {"model": "model", "reward_model": "reward_model", "data_dir": "problems"}  # setting -> its content's name

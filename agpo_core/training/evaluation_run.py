@@ -46,6 +46,7 @@ from agpo_core.tasks.benchmarks.records import LETTERS
 from agpo_core.tasks.sandbox import SandboxRefused
 from agpo_core.training import evaluation_table
 from agpo_core.training.policy import load_policy, model_source, prefill
+from agpo_core.training.prompts import token_ids
 from agpo_core.training.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
 from agpo_core.training.rollout import ENGINES, RolloutEngine, make_engine
 
@@ -67,6 +68,8 @@ class Settings:
         top_p: p in (0, 1], the nucleus of sampled completions.
         max_new_tokens: of a completion, >= 1.
         prompt, template, grading: see `protocols.protocol_of`.
+        system_prompt, template_arguments, stop_tokens: as in training, see `TrainConfig`; the first two where a task is
+            asked in the chat template.
         seed: in [0, 2**31); keys the random streams.
         batch: completions decoded at once, >= 1, but never fewer than k; changes a sample by rounding alone.
         engine: "transformers" or "vllm".
@@ -87,6 +90,9 @@ class Settings:
     prompt: str = "auto"
     template: str = "auto"
     grading: str = "modern"
+    system_prompt: str | None = None
+    template_arguments: tuple[str, ...] = ()
+    stop_tokens: tuple[str, ...] = ()
     seed: int = 42
     batch: int = 32
     engine: str = "transformers"
@@ -108,6 +114,8 @@ class Settings:
         for name, choices in (("split", SPLITS), ("prompt", PROMPTS), ("template", TEMPLATES), ("grading", GRADINGS),
                               ("engine", tuple(ENGINES)), ("dtype", ("float32", "bfloat16"))):  # fmt: skip
             require(getattr(self, name) in choices, name, f"one of {', '.join(choices)}")
+        if self.template == "base" and (self.system_prompt is not None or self.template_arguments):
+            raise ConfigError("template base: system_prompt and template_arguments are for a chat template; use auto.")
         if self.k > 1 and self.temperature == 0:
             raise ConfigError(f"k {self.k} at temperature 0: greedy completions are all the same; raise temperature.")
 
@@ -152,6 +160,10 @@ class Settings:
             group_size=self.k,
             advantage="reinforce_pp",  # group advantages would refuse k = 1; nothing is trained
             engine=self.engine,
+            chat_template="never" if self.template == "base" else "auto",
+            system_prompt=self.system_prompt,
+            template_arguments=self.template_arguments,
+            stop_tokens=self.stop_tokens,
         )
 
 
@@ -197,7 +209,7 @@ class Evaluator:
                 f"max_new_tokens {settings.max_new_tokens}: the context of {settings.title} holds {self.context} "
                 "tokens, prompt and completion together; lower it."
             )
-        self.template, self.tasks = tokenizer.chat_template, tasks
+        self.tasks = tasks
         self.engine = RolloutEngine(self.model, tokenizer, settings.config(self.context), tasks)  # reads, samples not
 
     def start(self, prompt_tokens: int) -> None:
@@ -206,26 +218,26 @@ class Evaluator:
         Where a tool answers, that is the whole context: what a tool says has no limit in tokens.
         """
         tokens = self.context if self.engine.tools else prompt_tokens + self.settings.max_new_tokens
-        self.engine = make_engine(self.model, self.tokenizer, self.settings.config(tokens), self.tasks)
+        self.engine = make_engine(self.model, self.engine.tokenizer, self.settings.config(tokens), self.tasks)
 
     @property
-    def tokenizer(self):
-        """The engine's tokenizer; its chat template is that of the last protocol asked."""
-        return self.engine.tokenizer
+    def has_template(self) -> bool:
+        """Whether the model has a chat template that may be used."""
+        return self.settings.template != "base" and self.engine.tokenizer.chat_template is not None
 
     def texts(self, protocol: Protocol, problems: list[Problem]) -> list[str]:
         """The prompts as the model sees them."""
         return self.engine.texts_of(self._asked(protocol, problems))
 
     def _asked(self, protocol: Protocol, problems: list[Problem]) -> list[Problem]:
-        """The problems with the protocol's prompts, and the engine set to the protocol's template."""
-        self.tokenizer.chat_template = self.template if protocol.chat else None
+        """The problems with the protocol's prompts, and the engine set to ask them as the protocol does."""
+        self.engine.format.allowed = protocol.chat
         return [dataclasses.replace(problem, prompt=protocol.ask(problem).prompt) for problem in problems]
 
     def lengths(self, protocol: Protocol, texts: list[str]) -> list[int | None]:
         """Tokens of each prompt; None where it leaves no room for an answer."""
         room = self.context - (1 if protocol.by_letter else self.settings.max_new_tokens)
-        ids = self.tokenizer(texts, add_special_tokens=not protocol.chat)["input_ids"]
+        ids = token_ids(self.engine.tokenizer, texts, protocol.chat)
         return [len(prompt) if len(prompt) <= room else None for prompt in ids]
 
     def answer(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
@@ -283,7 +295,7 @@ class Evaluator:
     def letters(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
         """The likeliest of the letters A to D after the prompt, from one forward a problem (hendrycks/test)."""
         lines = []
-        logps = letter_logps(self.model, self.tokenizer, self.texts(protocol, problems), protocol.chat)
+        logps = letter_logps(self.model, self.engine.tokenizer, self.texts(protocol, problems), protocol.chat)
         for problem, of_letter in zip(problems, logps, strict=True):
             letter = max(of_letter, key=of_letter.get)
             lines.append(
@@ -314,8 +326,7 @@ def letter_logps(model, tokenizer, texts: list[str], chat: bool) -> list[dict[st
     """
     begun, candidates = [], []
     for text in texts:
-        ids = [tokenizer(text + " " * (not chat) + letter, add_special_tokens=not chat)["input_ids"]
-               for letter in LETTERS]  # fmt: skip
+        ids = token_ids(tokenizer, [text + " " * (not chat) + letter for letter in LETTERS], chat)
         same = next(i for i, tokens in enumerate(zip(*ids, strict=False)) if len(set(tokens)) > 1)
         begun.append({"input_ids": ids[0][:same]})
         candidates.append([letter[same] for letter in ids])
@@ -432,8 +443,7 @@ def _protocols(
     for name, task in tasks.items():
         if not problems[name]:
             raise ConfigError(f"tasks: {name} has no {c.split} problem; leave it out, or take another split.")
-        has_template = bool(evaluator.template)
-        found[name] = protocol_of(task, problems[name][0], c.prompt, c.template, c.grading, has_template)
+        found[name] = protocol_of(task, problems[name][0], c.prompt, c.template, c.grading, evaluator.has_template)
         lengths = evaluator.lengths(found[name], evaluator.texts(found[name], problems[name]))
         fitting = [length for length in lengths if length is not None]
         if not fitting:
@@ -443,6 +453,11 @@ def _protocols(
             )
         if not found[name].by_letter:
             longest = max(*fitting, longest or 0)
+    if (c.system_prompt is not None or c.template_arguments) and not any(p.chat for p in found.values()):
+        raise ConfigError(
+            "system_prompt and template_arguments are for a chat template, and no task is asked in one: leave them "
+            "out, or set template to chat."
+        )
     if longest is not None:
         evaluator.start(longest)
     return found
@@ -568,6 +583,11 @@ def main(argv: list[str] | None = None) -> None:
     add("--prompt", choices=PROMPTS, default="auto", help="zero: zero-shot, boxed; few: the published few-shot prompt, "
         "where there is one; auto: the same where its demonstrations are at hand; or a protocol by name")  # fmt: skip
     add("--template", choices=TEMPLATES, default="auto", help="auto: the model's chat template, if any, zero-shot")
+    add("--system-prompt", metavar="TEXT", help="first message of every chat; default the template's own, if any")
+    add("--template-argument", dest="template_arguments", action="append", default=[], metavar="NAME=VALUE",
+        help="what the chat template is given, the value as JSON: enable_thinking=false; may be repeated")  # fmt: skip
+    add("--stop-token", dest="stop_tokens", action="append", default=[], metavar="TEXT",
+        help="a token that ends a completion, beside the model's own; may be repeated")  # fmt: skip
     add("--grading", default="modern", metavar="NAME", help="modern (the grader that training uses, the default); "
         "official (the published scoring that belongs to the prompt); or a published scoring by name, if it is of the "
         f"task: {', '.join(GRADINGS[2:])}")  # fmt: skip
@@ -584,6 +604,8 @@ def main(argv: list[str] | None = None) -> None:
     out, record = options.pop("out"), options.pop("record")
     if options["temperature"] is None:
         options["temperature"] = 0.0 if options["k"] == 1 else 1.0
+    for name in ("template_arguments", "stop_tokens"):
+        options[name] = tuple(options[name])
     options["tasks"] = tuple(name.strip() for name in options["tasks"].split(",") if name.strip())
     try:
         settings = Settings(**options)

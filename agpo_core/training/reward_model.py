@@ -28,6 +28,7 @@ from agpo_core import kl, paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.tasks import Problem, get_task
 from agpo_core.training import policy
+from agpo_core.training.prompts import PromptFormat
 from agpo_core.training.rollout import Rollouts, score
 
 # The supervised start
@@ -244,7 +245,7 @@ def measure(model: RewardModel, tokenizer, pairs: list[tuple[str, str, str]]) ->
     from agpo_core.tasks.preferences import gold_reward
 
     texts = [(prompt, text) for prompt, chosen, rejected in pairs for text in (chosen, rejected)]
-    rows = [(*tokenizer(prompt + text)["input_ids"], tokenizer.eos_token_id) for prompt, text in texts]
+    rows = [tuple(prompt + text) for prompt, text in PromptFormat(tokenizer).examples(*zip(*texts, strict=True))]
     score_B = torch.cat([model.forward(rows[i : i + model.batch]) for i in range(0, len(rows), model.batch)]).double()
     gold_B = torch.tensor([gold_reward(*pair) for pair in texts], dtype=torch.float64)
     margin, gold_margin = score_B[::2] - score_B[1::2], gold_B[::2] - gold_B[1::2]

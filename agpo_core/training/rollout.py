@@ -23,6 +23,7 @@ from agpo_core.horizon import uniforms
 from agpo_core.tasks import Problem, Task
 from agpo_core.tasks.tools import Tool, tool_of
 from agpo_core.training.policy import prefill
+from agpo_core.training.prompts import PromptFormat
 from agpo_core.training.turns import Row, Turn, converse
 from agpo_core.training.vllm_engine import VLLM
 
@@ -143,41 +144,44 @@ class RolloutEngine:
         model: the causal language model that is being trained (unwrapped).
         tokenizer: its tokenizer.
         config: uses seed, top_p, max_completion_tokens, max_sequence_tokens, rollout_batch, max_turns,
-            max_observation_characters.
+            max_observation_characters, and what `PromptFormat` reads.
         tasks: by name; a completion may call the tool of its problem's task.
     Raises:
-        ConfigError: the model has no end-of-sequence token.
+        ConfigError: nothing would end a completion, or see `PromptFormat`.
     """
 
     def __init__(self, model: nn.Module, tokenizer, config: TrainConfig, tasks: dict[str, Task] | None = None):
         self.model, self.tokenizer, self.config = model, tokenizer, config
         self.tools = {name: tool for name, task in (tasks or {}).items() if (tool := tool_of(task))}
         self.closing_ids = closing_tokens(tokenizer, self.tools) if self.tools else None
-        stop = getattr(model.generation_config, "eos_token_id", None)
-        stop = stop if isinstance(stop, list) else [stop]
-        stop = {*stop, tokenizer.eos_token_id} - {None}
+        self.format = PromptFormat(tokenizer, config)
+        stop = self.format.stop_ids(model)
         if not stop:
-            raise ConfigError(f"model {config.model!r} has no end-of-sequence token: set one.")
-        self.stop_ids = torch.tensor(sorted(stop))
+            raise ConfigError(
+                f"model {config.model!r} has no end-of-sequence token: set one, or name a token in stop_tokens."
+            )
+        self.stop_ids = torch.tensor(stop)
 
     @property
     def device(self):
         return next(self.model.parameters()).device
 
     def encode(self, problems: list[Problem], slots: list[int]) -> Prompts:
-        """Tokenise; a chat model sees each prompt as one user message.
+        """Tokenise, see `PromptFormat`, and pad on the left.
 
         Raises:
-            ConfigError: a prompt leaves no room for max_completion_tokens within max_sequence_tokens.
+            ConfigError: a prompt has no tokens, or leaves no room for max_completion_tokens within max_sequence_tokens.
         """
-        texts, chat = self.texts_of(problems), self.tokenizer.chat_template is not None
-        batch = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=not chat)
-        longest = batch["input_ids"].shape[1]
+        ids = self.format.ids(self.texts_of(problems))
+        longest = max(map(len, ids))
+        if min(map(len, ids)) == 0:
+            raise ConfigError("a prompt has no tokens: mend the task, or drop the problem.")
         if longest > self.prompt_room:
             raise ConfigError(
                 f"a prompt has {longest} tokens, more than max_sequence_tokens - max_completion_tokens "
                 f"= {self.prompt_room}: raise max_sequence_tokens or drop long problems."
             )
+        batch = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         return Prompts(
             list(problems),
             torch.tensor(slots, device=self.device),
@@ -194,21 +198,11 @@ class RolloutEngine:
         """Whether each prompt leaves room for an answer, as `encode` asks."""
         if not problems:
             return []
-        chat = self.tokenizer.chat_template is not None
-        ids = self.tokenizer(self.texts_of(problems), add_special_tokens=not chat)["input_ids"]
-        return [len(prompt) <= self.prompt_room for prompt in ids]
+        return [len(ids) <= self.prompt_room for ids in self.format.ids(self.texts_of(problems))]
 
     def texts_of(self, problems: list[Problem]) -> list[str]:
         """The prompts as the model sees them."""
-        texts = [problem.prompt for problem in problems]
-        if self.tokenizer.chat_template is None:
-            return texts
-        return [
-            self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
-            )
-            for text in texts
-        ]
+        return self.format.texts([problem.prompt for problem in problems])
 
     def open(self, prompts: Prompts) -> list:
         """Prepare what every phase of an update samples on top of."""

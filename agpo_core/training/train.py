@@ -1,4 +1,4 @@
-"""The loop: one update after another, for every on-policy method. (DPO, which is offline, is `training.offline`.)
+"""The loop: one update after another, for every on-policy method. (DPO, which is offline, goes to `training.offline`.)
 
 `python -m agpo_core.training.train --run-dir FOLDER` trains what FOLDER/config.yaml says. The same command under the
 `deepspeed` launcher trains it on several ranks (ZeRO-2). A folder whose run is finished is left alone; an unfinished
@@ -43,6 +43,8 @@ def train(
     Raises:
         Interrupted: a signal came; the checkpoint holds the update that it came in.
     """
+    if config.method == "dpo":
+        return train_dpo(config, run_dir, stop_after, interrupts)
     run, interrupts = Run(config, run_dir), interrupts or Interrupts()
     horizon, engine = run.horizon, run.engine
     leaving = 0
@@ -109,14 +111,7 @@ def main() -> None:
             _train_and_record(config, run_dir)
     else:
         with Interrupts() as interrupts:
-            _train(config, run_dir, interrupts)
-
-
-def _train(config: TrainConfig, run_dir: Path, interrupts: Interrupts) -> None:
-    if config.method == "dpo":
-        train_dpo(config, run_dir)  # has no checkpoint: a signal ends it
-    else:
-        train(config, run_dir, interrupts=interrupts)
+            train(config, run_dir, interrupts=interrupts)
 
 
 def _train_and_record(config: TrainConfig, run_dir: Path) -> None:
@@ -137,7 +132,7 @@ def _train_and_record(config: TrainConfig, run_dir: Path) -> None:
 
     try:
         with Interrupts(noted) as interrupts, launch.name_stale_locks():
-            _train(config, run_dir, interrupts)
+            train(config, run_dir, interrupts=interrupts)
             files = folder.inventory(run_dir)
     except Interrupted as stopped:
         close(stopped.code, str(stopped), status="interrupted")
@@ -168,7 +163,7 @@ def _finished(config: TrainConfig, run_dir: Path) -> bool:
             f"changed since ({trained_from} → {now}). Put it back, or take a new folder."
         )
     if record.get("hash", config.hash()) != config.hash():
-        if (run_dir / checkpoint.FOLDER).exists() and config.method != "dpo":
+        if (run_dir / checkpoint.FOLDER).exists():
             return False  # a longer horizon extends it; whatever else differs is refused by its checkpoint
         raise FolderError(
             f"{run_dir.name} is finished under other settings (hash {record['hash']}, config.yaml now gives "
