@@ -6,6 +6,7 @@ budget of the on-policy methods. What an on-policy run learns from in its update
 
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 from agpo_core.config import ConfigError, TrainConfig
@@ -25,7 +26,12 @@ def train_dpo(config: TrainConfig, run_dir: Path) -> None:
     """
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise ConfigError("dpo trains in one process: set launcher to python.")
-    run = Run(config, run_dir)
+    with closing(Run(config, run_dir)) as run:
+        _train(run)
+
+
+def _train(run: Run) -> None:
+    config = run.config
     if run.engine.tools:
         raise ConfigError("dpo cannot train on tasks with a tool: its pairs hold no observations. Take other tasks.")
     begun, pairs = time.perf_counter(), []

@@ -17,6 +17,7 @@ import argparse
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from agpo_core import provenance, recipes
@@ -34,8 +35,12 @@ def train(config: TrainConfig, run_dir: Path, stop_after: int | None = None) -> 
         run_dir: the run's folder; receives metrics.jsonl, eval.json, samples.jsonl, checkpoint/, policy/.
         stop_after: leave the run unfinished after this many updates in all (to look at its first updates).
     """
-    run = Run(config, run_dir)
-    horizon, engine = run.horizon, run.engine
+    with closing(Run(config, run_dir)) as run:
+        _train(run, stop_after)
+
+
+def _train(run: Run, stop_after: int | None) -> None:
+    config, horizon, engine = run.config, run.horizon, run.engine
     while not horizon.done and horizon.updates != stop_after:
         begun, before, update = time.perf_counter(), horizon.progress, horizon.updates
         run.set_learning_rate(before)
