@@ -62,9 +62,9 @@ def shape_of(model: str) -> Shape:
     heads = getattr(config, "num_attention_heads", None)
     if heads is None:
         raise ConfigError(f"model {model!r} has no attention heads: its memory is not reckoned here.")
-    key_value_heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_kv_heads", None) or heads
+    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
     if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
-        key_value_heads = 1  # Falcon, GPTBigCode
+        key_value_heads = 1  # GPTBigCode, Falcon; a newer Falcon keeps its few keys once a head
     sizes = {
         "parameters": _parameters(skeleton),
         "layers": config.num_hidden_layers,
