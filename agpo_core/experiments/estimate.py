@@ -233,7 +233,7 @@ def evaluation_tokens(config: TrainConfig) -> int:
         points = 0
     each = 1 + (c.reward_model is not None)
     answers = (1 + points) * each * (counts["dev"] + counts["train"])
-    if counts["test"]:
+    if c.test_problems != 0:
         answers += (each + c.test_samples) * (counts["test"] + counts["train"])
     return answers * c.max_completion_tokens
 
