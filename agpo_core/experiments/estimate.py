@@ -4,14 +4,18 @@ Weights, gradients and optimiser states are exact up to padding. Activations, lo
 sampler's cache are rough upper bounds, at full sequence length.
 """
 
-import json
+import functools
 import math
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import torch
 
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.tasks import get_task
+from agpo_core.tasks.benchmarks.table import LISTED
 from agpo_core.training.policy import model_source
 from agpo_core.training.progress import duration
 from agpo_core.training.reward_model import reward_source
@@ -29,97 +33,165 @@ class Shape:
     hidden: int  # width of the residual stream
     key_values: int  # width of a layer's keys: key-value heads x head size
     vocabulary: int
+    linear: int  # inputs and outputs of the layers' linear maps, summed: a LoRA of rank r has r times as many numbers
 
 
 SHAPES = {  # hub id -> shape, for planning where the weights are not at hand
-    "Qwen/Qwen2.5-14B": Shape(14_770_033_664, 48, 5120, 1024, 152_064),
-    "Qwen/Qwen2.5-7B": Shape(7_615_616_512, 28, 3584, 512, 152_064),
-    "meta-llama/Meta-Llama-3-8B": Shape(8_030_261_248, 32, 4096, 1024, 128_256),
-    "google/gemma-2-9b": Shape(9_241_705_984, 42, 3584, 2048, 256_000),
-    "HuggingFaceTB/SmolLM2-135M-Instruct": Shape(134_515_008, 30, 576, 192, 49_152),
+    "Qwen/Qwen2.5-14B": Shape(14_770_033_664, 48, 5120, 1024, 152_064, 4_300_800),
+    "Qwen/Qwen2.5-7B": Shape(7_615_616_512, 28, 3584, 512, 152_064, 2_523_136),
+    "meta-llama/Meta-Llama-3-8B": Shape(8_030_261_248, 32, 4096, 1024, 128_256, 2_621_440),
+    "google/gemma-2-9b": Shape(9_241_705_984, 42, 3584, 2048, 256_000, 3_376_128),
+    "HuggingFaceTB/SmolLM2-135M-Instruct": Shape(134_515_008, 30, 576, 192, 49_152, 305_280),
 }
 
 
+@functools.cache
 def shape_of(model: str) -> Shape:
-    """The shape of a named hub model, or of a folder in Hugging Face format.
+    """The shape of a named hub model, or of a folder in Hugging Face format, whose weights are not read.
 
     Raises:
         ConfigError: neither; the message lists the named ones.
     """
     if model in SHAPES:
         return SHAPES[model]
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    skeleton = _skeleton(model, AutoModelForCausalLM)
+    config = skeleton.config.get_text_config()
+    heads = getattr(config, "num_attention_heads", None)
+    if heads is None:
+        raise ConfigError(f"model {model!r} has no attention heads: its memory is not reckoned here.")
+    key_value_heads = getattr(config, "num_key_value_heads", None) or heads
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        key_value_heads = 1  # GPTBigCode, Falcon; a newer Falcon keeps its few keys once a head
+    sizes = {
+        "parameters": _parameters(skeleton),
+        "layers": config.num_hidden_layers,
+        "hidden": config.hidden_size,
+        "key_values": key_value_heads * (getattr(config, "head_dim", None) or config.hidden_size // heads),
+        "vocabulary": config.vocab_size,
+    }
+    with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+        adapted = get_peft_model(skeleton, LoraConfig(r=1, target_modules="all-linear"))
+    return Shape(**sizes, linear=_parameters(adapted) - sizes["parameters"])
+
+
+def _skeleton(model: str, kind: type):
+    """A model as its config.json describes it, with shapes and without numbers.
+
+    Args:
+        model: names a folder, as in the settings.
+        kind: one of transformers' classes for models of a kind.
+    """
+    from transformers import AutoConfig
+
     folder = Path(model_source(model))
     if not (folder / "config.json").is_file():
         raise ConfigError(
             f"the size of model {model!r} is not known: give a folder with its config.json, "
             f"or one of {', '.join(SHAPES)}."
         )
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    heads = config["num_attention_heads"]
-    head_size = config.get("head_dim") or config["hidden_size"] // heads
-    return Shape(
-        parameters=_parameters(folder),
-        layers=config["num_hidden_layers"],
-        hidden=config["hidden_size"],
-        key_values=config.get("num_key_value_heads", heads) * head_size,
-        vocabulary=config["vocab_size"],
-    )
+    try:
+        with torch.device("meta"):
+            return kind.from_config(AutoConfig.from_pretrained(folder))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model {model!r}: its config.json does not serve. {error}") from error
 
 
-def _parameters(folder: Path) -> int:
-    """Counted in the headers of the safetensors files; without any, on the meta device."""
-    files = sorted(folder.glob("*.safetensors"))
-    if files:
-        return sum(_elements(file) for file in files)
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
-    return sum(parameter.numel() for parameter in model.parameters())
+def _parameters(skeleton) -> int:
+    return sum(parameter.numel() for parameter in skeleton.parameters())
 
 
-def _elements(file: Path) -> int:
-    """A safetensors file opens with the length of its header, eight bytes, and the header, JSON."""
-    with open(file, "rb") as stream:
-        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    return sum(math.prod(t["shape"]) for name, t in header.items() if name != "__metadata__")
+@functools.cache
+def _reward_parameters(config: TrainConfig) -> int:
+    source = reward_source(config)
+    if source in SHAPES:
+        return SHAPES[source].parameters
+    from transformers import AutoModelForSequenceClassification
+
+    return _parameters(_skeleton(source, AutoModelForSequenceClassification))
 
 
 def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int, limit: float) -> dict[str, float]:
-    """Memory of one rank in GB, by part. Full-parameter AdamW; under DeepSpeed, ZeRO-2.
+    """Memory of one rank in GB, by part. AdamW; under DeepSpeed, ZeRO-2.
 
-    weights      b N                  b bytes a number: 4 in float32, 2 in bfloat16
-    reference    b N                  a frozen copy, where beta > 0
+    weights      b (N + A)            b bytes a number: 4 in float32, 2 in bfloat16; A numbers of LoRA's adapters
+    critic       b (N + A + D + 1)    of a critic that is a model of its own; b (D + 1) of a head on width D
+    reference    b (N + A)            of each frozen copy; adapters that are switched off need none, DPO makes its own
     reward model b N_r                of N_r parameters, frozen, where it gives the reward
-    gradients    b N / R              ZeRO-2 shards gradients and states over R ranks
-    AdamW states 12 N / R             mean and variance, and under DeepSpeed a float32 copy
+    gradients    b T / R              of T trained numbers: N, or with LoRA A, and the critic's; ZeRO-2 shards gradients
+                                      and states over R ranks
+    AdamW states 12 T / R             mean and variance, and under DeepSpeed a float32 copy; else 2 b T
     batch        the larger of a micro-batch's activations and logits, and the sampler: its cache; vLLM, which sleeps
                  while the policy is trained, takes engine_memory of the `limit` GB that a GPU has
     """
     b = 2 if config.dtype == "bfloat16" else 4
     sharded = launcher == "deepspeed"
     R = ranks if sharded else 1
-    N = shape.parameters
     state = 12 if sharded else 2 * b  # bytes a parameter
+    adapters = config.lora_rank * shape.linear
+    model = shape.parameters + adapters
+    trained_of_a_model = adapters or shape.parameters
+    head = shape.hidden + 1 if config.critic != "none" else 0
+    twice = config.critic == "model"
+    trained = trained_of_a_model * (1 + twice) + head
+    parts = {
+        "weights": b * model,
+        **({"critic": b * (model * twice + head)} if head else {}),
+        "reference": b * model * frozen_copies(config),
+        **({"reward model": b * _reward_parameters(config)} if config.reward_model else {}),
+        "gradients": b * trained / R,
+        "AdamW states": state * trained / R,
+        "batch": max(
+            _training_batch(shape, config, ranks, b),
+            config.engine_memory * limit * GB if config.engine == "vllm" else _cache(shape, config, ranks, b),
+        ),
+    }
+    return {name: size / GB for name, size in parts.items()}
+
+
+def frozen_copies(config: TrainConfig) -> int:
+    """Copies of the start that a run holds: its reference's, and the one that DPO's loss makes for itself."""
+    automatic = config.reference == "auto" and config.lora_rank == 0 and config.beta > 0
+    return (config.reference == "frozen_copy" or automatic) + (config.method == "dpo")
+
+
+def _training_batch(shape: Shape, config: TrainConfig, ranks: int, b: int) -> float:
+    """Bytes of activations and logits of the largest forward that is trained on."""
     per_step = math.ceil(config.prompts_per_update / config.minibatches / ranks)
-    tokens = min(config.micro_batch_prompts or per_step, per_step) * config.group_size * config.max_sequence_tokens
+    prompts = min(config.micro_batch_prompts or per_step, per_step)
+    if config.method == "dpo":
+        prompts = per_step  # TRL's trainer takes a minibatch whole
+    tokens = prompts * config.group_size * config.max_sequence_tokens
     depth = LAYER_WIDTHS * shape.layers  # with checkpointing: a layer's input, and one layer whole
     if config.activation_checkpointing:
         depth = shape.layers + LAYER_WIDTHS
-    activations = tokens * depth * shape.hidden * b
+    activations = tokens * depth * shape.hidden * b * (1 + (config.critic == "model"))
     logits = tokens * shape.vocabulary * (b + 8)  # as computed, in float32, and their gradient
-    sequences = min(config.rollout_batch, config.prompts_per_update * config.group_size // ranks)
-    cache = sequences * config.max_sequence_tokens * shape.layers * 2 * shape.key_values * b
-    parts = {
-        "weights": b * N,
-        "reference": b * N if config.beta > 0 else 0,
-        **({"reward model": b * shape_of(reward_source(config)).parameters} if config.reward_model else {}),
-        "gradients": b * N / R,
-        "AdamW states": state * N / R,
-        "batch": max(activations + logits, config.engine_memory * limit * GB if config.engine == "vllm" else cache),
-    }
-    return {name: size / GB for name, size in parts.items()}
+    return activations + logits
+
+
+def _cache(shape: Shape, config: TrainConfig, ranks: int, b: int) -> float:
+    """Bytes of the keys and values that sampling with transformers holds: of prompts, and of completions upon them."""
+    at_once, (counts, unknown) = config.rollout_batch, evaluated(config)
+
+    def held(prompts: int, samples: int) -> int:
+        return prompts + min(prompts, max(1, at_once // config.group_size)) * samples
+
+    looked_at = config.probed_prompts if config.needs_probe else 0
+    updates = [(config.prompts_per_update, config.group_size), (looked_at, config.probe_size)]
+    numbers = [at_once * ranks] if unknown else counts.values()
+    sequences = max(
+        *(held(math.ceil(n / ranks), k) for n, k in updates),
+        # an evaluation takes its prompts in parts
+        *(
+            held(min(math.ceil(n / ranks), max(1, at_once // k)), k)
+            for n in numbers
+            for k in (1, config.test_samples or 1)
+        ),
+    )
+    return sequences * config.max_sequence_tokens * shape.layers * 2 * shape.key_values * b
 
 
 def ranks_needed(shape: Shape, config: TrainConfig, launcher: str, limit: float) -> int | None:
@@ -130,18 +202,79 @@ def ranks_needed(shape: Shape, config: TrainConfig, launcher: str, limit: float)
     return None
 
 
+def completions(config: TrainConfig) -> tuple[int, int]:
+    """Completions of an update: trained on at most (groups without signal may be drawn twice), and only looked at."""
+    P = config.prompts_per_update
+    trained_on = P * config.group_size * (1 + (config.equal_groups == "resample"))
+    looked_at = config.probed_prompts * config.probe_size if config.needs_probe else 0
+    return trained_on, looked_at + P * (config.advantage == "greedy_baseline")
+
+
 def tokens(config: TrainConfig) -> float | None:
     """Tokens a run generates: its horizon, or at most so many; None where it counts seconds."""
     if config.horizon_unit == "tokens":
         return config.horizon
     if config.horizon_unit == "seconds":
         return None
-    group = config.group_size + (config.probe_size if config.needs_probe else 0)
-    return config.horizon * config.prompts_per_update * group * config.max_completion_tokens
+    return config.horizon * sum(completions(config)) * config.max_completion_tokens
+
+
+def evaluation_tokens(config: TrainConfig) -> int:
+    """Tokens that a run's evaluations generate, at most: a greedy completion a problem at each point, more at the end.
+
+    A point is at the start, at every share `eval_every` of the horizon and at its end. Where a reward model gives the
+    reward, every problem is answered a second time, sampled.
+    """
+    c, (counts, _) = config, evaluated(config)
+    points = 1 if c.method == "dpo" else math.ceil(1 / c.eval_every - 1e-9)
+    if c.horizon_unit == "updates":
+        points = min(points, math.ceil(c.horizon))
+    if c.horizon == 0:
+        points = 0
+    each = 1 + (c.reward_model is not None)
+    answers = (1 + points) * each * (counts["dev"] + counts["train"])
+    if c.test_problems != 0:
+        answers += (each + c.test_samples) * (counts["test"] + counts["train"])
+    return answers * c.max_completion_tokens
+
+
+def evaluated(config: TrainConfig) -> tuple[dict[str, int], list[str]]:
+    """How many problems a run is evaluated on: of dev, of test, and of the few that it is trained on.
+
+    Returns:
+        the numbers by split, and in words what is not among them, because only its files tell how much there is.
+    """
+    counts, unknown = {"dev": 0, "test": 0, "train": len(config.tasks) * (config.train_problems or 0)}, []
+    for split, names, asked in (
+        ("dev", config.tasks, config.dev_problems),
+        ("test", config.test_tasks or config.tasks, config.test_problems),
+    ):
+        for name in names:
+            number = _problems(name, split, config.data_dir) if asked is None else asked
+            counts[split] += number or 0
+            if number is None:
+                unknown.append(f"the {split} problems of {name}")
+    return counts, unknown
+
+
+@functools.cache
+def _problems(name: str, split: str, data_dir: str | None) -> int | None:
+    """Problems of a split; None where they lie on the hub, which is not asked, and their number is not published."""
+    listed = LISTED.get(name.removesuffix("_python"))
+    if listed and listed.sizes.get(split):
+        return listed.sizes[split]
+    if data_dir is None and (listed or name.startswith("knights_and_knaves")):
+        return None
+    try:
+        return len(get_task(name, data_dir).problems(split))
+    except (ConnectionError, FileNotFoundError, ImportError):
+        return None
 
 
 def describe(jobs: list, params: dict) -> str:
     """The jobs of a grid, their tokens, hours and memory, as text.
+
+    Of each model the job is shown that needs the most memory.
 
     Args:
         jobs: `grid.Job`s.
@@ -149,24 +282,26 @@ def describe(jobs: list, params: dict) -> str:
     """
     ranks = f"{params['ranks']} rank{'s' * (params['ranks'] > 1)}"
     finished = sum(job.finished for job in jobs)
-    configs = {}
-    for config in [job.config for job in jobs if job.config]:
-        configs.setdefault(config.model, config)
     lines = [
         f"profile {params['profile']}: {len(jobs)} jobs, {finished} finished; {params['parallel']} at a time, "
         f"each under {params['launcher']} with {ranks}",
         "",
         _workload(jobs, params),
     ]
-    for model, config in configs.items():
-        lines += ["", _memory(model, config, params)]
+    by_model = {}
+    for job in jobs:
+        if job.config:
+            by_model.setdefault(job.config.model, []).append(job)
+    for several in by_model.values():
+        most = max(several, key=lambda job: (sum(_parts(job.config, params).values()), job.config.horizon > 0))
+        lines += ["", _memory(most.config, most.arm.title, params)]
     return "\n".join(lines)
 
 
 def _workload(jobs: list, params: dict) -> str:
     """A row an arm. An arm that follows another has its updates, and of its tokens those of the training phase."""
     by_key = {(job.arm.name, job.seed, job.start): job for job in jobs}
-    rows, total = {}, 0.0
+    rows, total, evaluating, unknown = {}, 0.0, 0.0, {}
     for job in jobs:
         leader = by_key.get((job.arm.follows, job.seed, job.start))
         config = job.config or leader.config
@@ -176,35 +311,52 @@ def _workload(jobs: list, params: dict) -> str:
         if job.config is None:
             horizon = f"the updates of {leader.arm.title}"
             if generated is not None:
-                generated *= config.group_size / (config.group_size + config.probe_size)
+                trained_on, looked_at = completions(config)
+                generated *= trained_on / (trained_on + looked_at)
         speed = params["tokens_per_second_probe" if probed else "tokens_per_second"]
         seconds = config.horizon if generated is None else generated / speed
+        of_evaluation = evaluation_tokens(config)
+        seconds_of_evaluation = of_evaluation / params["tokens_per_second"]
         total += seconds
+        evaluating += seconds_of_evaluation
+        unknown |= dict.fromkeys(evaluated(config)[1])
         row = {"jobs": 0, "horizon": horizon}
         row["tokens a job"] = "" if generated is None else f"{generated:,.0f}"
         row["time a job"] = duration(seconds)
+        row["evaluation tokens"] = f"{of_evaluation:,.0f}"
+        row["evaluation time"] = duration(seconds_of_evaluation)
         rows.setdefault(job.arm.title, row)["jobs"] += 1
     speeds = params["tokens_per_second"], params["tokens_per_second_probe"]
+    whole = total + evaluating
     return (
         f"{pd.DataFrame.from_dict(rows, orient='index').to_string()}\n\n"
-        f"{duration(total)} of jobs, {duration(total / params['parallel'])} with {params['parallel']} at a time, "
+        f"{duration(total)} of updates and at most {duration(evaluating)} of evaluation, together "
+        f"{duration(whole / params['parallel'])} with {params['parallel']} at a time,\n"
         f"at {speeds[0]:,.0f} generated tokens a second, {speeds[1]:,.0f} with a probe.\n"
-        "Where a horizon is in updates, its tokens are an upper bound."
+        "Evaluation's tokens are an upper bound, and where a horizon is in updates its tokens too."
+        + (f"\nNot counted, as only their files tell how many there are: {', '.join(unknown)}." if unknown else "")
     )
 
 
-def _memory(model: str, config: TrainConfig, params: dict) -> str:
-    shape = shape_of(model)
+def _parts(config: TrainConfig, params: dict) -> dict[str, float]:
+    return memory(shape_of(config.model), config, params["launcher"], params["ranks"], params["memory_gb"])
+
+
+def _memory(config: TrainConfig, arm: str, params: dict) -> str:
+    shape = shape_of(config.model)
     launcher, ranks, limit = params["launcher"], params["ranks"], params["memory_gb"]
-    parts = memory(shape, config, launcher, ranks, limit)
+    parts = _parts(config, params)
     total = sum(parts.values())
     sharding = f", ZeRO-2 over {ranks} ranks" if launcher == "deepspeed" else ""
-    size = f"{shape.parameters / 1e9:.2f} B" if shape.parameters > 1e9 else f"{shape.parameters / 1e6:.2f} M"
+    trained = "all of them"
+    if config.lora_rank:
+        trained = f"and {_number(config.lora_rank * shape.linear)} of adapters, these alone"
     lines = [
-        f"memory of a rank: {model}, {size} parameters in {config.dtype},",
-        f"all of them trained with AdamW{sharding}; batch is a rough upper bound",
-        *(f"  {name:14}{gigabytes:9.2f} GB" for name, gigabytes in parts.items()),
-        f"  {'together':14}{total:9.2f} GB, of {limit:.0f} GB",
+        f"memory of a rank: {config.model}, {_number(shape.parameters)} parameters in {config.dtype},",
+        f"{trained} trained with AdamW{sharding}; batch is a rough upper bound",
+        f"the arm that needs the most: {arm}",
+        *(f"  {name:14}{_size(gigabytes)}" for name, gigabytes in parts.items()),
+        f"  {'together':14}{_size(total)}, of {limit:.0f} GB",
     ]
     if total <= limit:
         lines.append("It fits.")
@@ -218,3 +370,11 @@ def _memory(model: str, config: TrainConfig, params: dict) -> str:
             f"With GPUs of this size it fits from {needed} ranks on." if needed else "More ranks do not mend that."
         )
     return "\n".join(lines)
+
+
+def _number(of: int) -> str:
+    return f"{of / 1e9:.2f} B" if of > 1e9 else f"{of / 1e6:.2f} M"
+
+
+def _size(gigabytes: float) -> str:
+    return f"{gigabytes:9.2f} GB" if gigabytes >= 0.1 else f"{1000 * gigabytes:9.2f} MB"

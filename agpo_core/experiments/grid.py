@@ -250,12 +250,29 @@ def _as_many_rollouts(arm: Arm, params: dict) -> dict:
     return {"prompts_per_update": P * G // (settings["group_size"] + greedy)}
 
 
+PLANNED = "This is a plan: nothing is run, and a notebook ends here. For results set run_mode to train or replay."
+
+
+class Planned(Exception):
+    """Ends a notebook after its plan: nothing was run that the cells below could show.
+
+    JupyterLab shows the words below and runs no further cell. Papermill takes a SystemExit without a message for the
+    end of a notebook, and not for a failure: its exit status is 0.
+    """
+
+    def _render_traceback_(self) -> list[str]:  # what IPython shows of it
+        return ["End of the plan."]
+
+
+Planned.__name__ = "SystemExit"  # papermill goes by the name; IPython would dress a true one up as an error
+
+
 def run(experiment: str, params: dict) -> Results:
     """Redraw the record, train what is missing, or plan, as `run_mode` says.
 
     replay  the record of this profile, its arms restricted to `methods`; nothing is trained
     train   every run of the grid that is not finished is started or resumed; then all are read
-    plan    jobs, memory, tokens and hours are printed; the tables are empty
+    plan    jobs, memory, tokens and hours are printed; the tables are empty, and a notebook ends (see `Planned`)
 
     Raises:
         ConfigError: see `plan`.
@@ -265,7 +282,7 @@ def run(experiment: str, params: dict) -> Results:
     jobs = plan(experiment, params)
     profile, methods = params["profile"], params["methods"]
     if params["run_mode"] == "plan":
-        print(estimate.describe(jobs, params))
+        print(f"{estimate.describe(jobs, params)}\n\n{PLANNED}")
         return Results()
     if params["run_mode"] == "replay":
         record = records.load(experiment, profile)

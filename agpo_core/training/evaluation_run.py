@@ -220,6 +220,10 @@ class Evaluator:
         tokens = self.context if self.engine.tools else prompt_tokens + self.settings.max_new_tokens
         self.engine = make_engine(self.model, self.engine.tokenizer, self.settings.config(tokens), self.tasks)
 
+    def close(self) -> None:
+        """Give back what sampling holds; whoever makes an evaluator closes it."""
+        self.engine.close()
+
     @property
     def has_template(self) -> bool:
         """Whether the model has a chat template that may be used."""
@@ -364,9 +368,17 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
     identity = settings.identity() | {"data": _digest(repr(problems).encode())}
     if _finished(out, identity):
         return pd.read_csv(out / "table.csv")
-    state = _ranks()
     before = provenance.memory()
-    evaluator = Evaluator(settings, tasks, state.device)
+    with contextlib.closing(Evaluator(settings, tasks, _ranks().device)) as evaluator:
+        return _run(evaluator, problems, identity, out, command, before)
+
+
+def _run(
+    evaluator: Evaluator, problems: dict[str, list[Problem]], identity: dict, out: Path, command: list[str],
+    before: float,
+) -> pd.DataFrame:  # fmt: skip
+    """`run` with the model at hand; `before` is the memory that the process held without it."""
+    settings, tasks, state = evaluator.settings, evaluator.tasks, _ranks()
     protocols = _protocols(evaluator, tasks, problems)
     described = {name: protocol.described(problems[name][0]) for name, protocol in protocols.items()}
     identity["protocols"] = described

@@ -22,6 +22,7 @@ import statistics
 import sys
 import zlib
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from os.path import commonprefix
 from pathlib import Path
@@ -113,15 +114,15 @@ def probe(
         config, top_p=1.0, max_completion_tokens=room, max_sequence_tokens=longest + room,
         chat_template="never", system_prompt=None, template_arguments=(), stop_tokens=(),
     )  # fmt: skip
-    sampler = make_engine(model, tokenizer, config)
     problems = [Problem("memorisation", str(i), *pairs[i]) for i in kept]
     completions, at_once = [], config.rollout_batch // config.group_size
-    for first in range(0, len(problems), at_once):
-        part = problems[first : first + at_once]
-        slots = [zlib.crc32(problem.prompt.encode()) for problem in part]  # the other texts do not move a sample
-        prompts = sampler.encode(part, slots)
-        tau_P = torch.full((len(part),), temperature, device=prompts.slots_P.device)
-        completions += sampler.sample(prompts, sampler.open(prompts), 1, tau_P, "evaluation", 0).texts
+    with closing(make_engine(model, tokenizer, config)) as sampler:
+        for first in range(0, len(problems), at_once):
+            part = problems[first : first + at_once]
+            slots = [zlib.crc32(problem.prompt.encode()) for problem in part]  # the other texts do not move a sample
+            prompts = sampler.encode(part, slots)
+            tau_P = torch.full((len(part),), temperature, device=prompts.slots_P.device)
+            completions += sampler.sample(prompts, sampler.open(prompts), 1, tau_P, "evaluation", 0).texts
     written = dict(zip(kept, completions, strict=True))
     lines = []
     for i, ((_, rest), tokens) in enumerate(zip(pairs, rests, strict=True)):

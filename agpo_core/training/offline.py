@@ -11,6 +11,7 @@ from them; training on them, which is seeded, is made whole, so that the result 
 import math
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 from agpo_core import provenance
@@ -42,10 +43,14 @@ def train_dpo(
     """
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 or "LOCAL_RANK" in os.environ:
         raise ConfigError("dpo trains in one process, without DeepSpeed: set launcher to python.")
-    run = Run(config, run_dir)
+    with closing(Run(config, run_dir)) as run:
+        _train(run, stop_after, interrupts or Interrupts())
+
+
+def _train(run: Run, stop_after: int | None, interrupts: Interrupts) -> None:
     if run.engine.tools:
         raise ConfigError("dpo cannot train on tasks with a tool: its pairs hold no observations. Take other tasks.")
-    _sample(run, stop_after, interrupts or Interrupts())
+    _sample(run, stop_after, interrupts)
     if not run.horizon.done:
         return
     if run.horizon.updates:

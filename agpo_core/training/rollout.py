@@ -237,6 +237,9 @@ class RolloutEngine:
     def rest(self) -> None:
         """Nothing is sampled until the next `open`: memory that only sampling needs may go."""
 
+    def close(self) -> None:
+        """Nothing is sampled any more: whoever makes an engine closes it, and it gives all its memory back."""
+
     def call(self, row: Row, ids: list[int]) -> str | None:
         """The call that a turn's tokens hold; None where they hold none."""
         if row.tool is None:
@@ -379,6 +382,9 @@ class VLLMEngine(RolloutEngine):
 
     def rest(self) -> None:
         self.vllm.sleep()
+
+    def close(self) -> None:
+        self.vllm.close()
 
 
 ENGINES = {"transformers": TransformersEngine, "vllm": VLLMEngine}

@@ -79,6 +79,19 @@ class Run:
         self.whole = accelerator.unwrap_model(self.model)  # policy, and critic where there is one
         self.policy = self.whole if config.critic == "none" else self.whole.policy
         self.engine = make_engine(self.policy, self.tokenizer, config, self.tasks)
+        try:
+            self._begin(trained_on)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give back what sampling holds; whoever makes a run closes it."""
+        self.engine.close()
+
+    def _begin(self, trained_on: dict[str, Task]) -> None:
+        """What is trained on, controllers and clock, from the last checkpoint where there is one; the first score."""
+        config = self.config
         self.pools = training_problems(config, trained_on, self._forbidden(trained_on), self._fitting)
 
         self.clip, self.temperature, self.kl = make_controllers(config, self.policy.config.vocab_size)
@@ -95,7 +108,7 @@ class Run:
         self.watch = Watch(
             config, self._lines("metrics.jsonl"), (line["rule"] for line in self._lines("warnings.jsonl"))
         )
-        if accelerator.is_main_process:
+        if self.accelerator.is_main_process:
             self._warn(self.watch.see())
         if self.horizon.updates == 0:
             self.evaluate_dev()

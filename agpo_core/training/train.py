@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from agpo_core import provenance, recipes
@@ -45,8 +46,13 @@ def train(
     """
     if config.method == "dpo":
         return train_dpo(config, run_dir, stop_after, interrupts)
-    run, interrupts = Run(config, run_dir), interrupts or Interrupts()
-    horizon, engine = run.horizon, run.engine
+    with closing(Run(config, run_dir)) as run:
+        _update_until_done(run, stop_after, interrupts or Interrupts())
+
+
+def _update_until_done(run: Run, stop_after: int | None, interrupts: Interrupts) -> None:
+    """The loop of AGPO's Algorithm 1, and of every other on-policy method; see `train`."""
+    config, horizon, engine = run.config, run.horizon, run.engine
     leaving = 0
     interrupts.hold()
     while not horizon.done and horizon.updates != stop_after:

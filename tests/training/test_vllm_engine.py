@@ -4,10 +4,15 @@ Every test of sampling runs twice: with a stand-in that has the few methods of v
 itself where it is installed (see `vllm_engine` for how, also on a CPU). So the stand-in cannot drift from it.
 """
 
+import gc
+import itertools
 import os
+import subprocess
 import sys
+from contextlib import ExitStack, closing, nullcontext
 from types import ModuleType, SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
@@ -16,8 +21,8 @@ from agpo_core import provenance
 from agpo_core.config import ConfigError
 from agpo_core.horizon import uniforms
 from agpo_core.tasks import Graded, Problem
+from agpo_core.training import evaluation_run, memorisation, offline, vllm_engine
 from agpo_core.training import run as run_module
-from agpo_core.training import vllm_engine
 from agpo_core.training.policy import completion_logits, load_policy, token_logps
 from agpo_core.training.rollout import TransformersEngine, make_engine, sample_token
 from agpo_core.training.tiny_models import character_tokenizer
@@ -38,6 +43,7 @@ class StandIn:
         self.environment = {name: os.environ.get(name) for name in ENVIRONMENT}
         self.model = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
         self.room, self.calls = max_model_len, []
+        self.llm_engine = SimpleNamespace(engine_core=SimpleNamespace(shutdown=self.shutdown))
 
     def generate(self, prompts, params, use_tqdm):
         self.calls.append(f"generate {len(prompts)}")
@@ -72,6 +78,11 @@ class StandIn:
 
     def wake_up(self):
         self.calls.append("wake_up")
+
+    def shutdown(self):
+        self.calls.append("shutdown")
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
 
 def stand_in(patch, llm=StandIn):
@@ -126,7 +137,7 @@ def library(request):
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "vllm":
             pytest.importorskip("vllm", reason="vLLM is not installed")
-            patch.setattr(vllm_engine, "CPU_CACHE", 2**25)  # an engine that was dropped keeps its memory
+            patch.setattr(vllm_engine, "CPU_CACHE", 2**25)  # to fill a gigabyte takes seconds
         else:
             stand_in(patch)
         yield request.param
@@ -135,14 +146,16 @@ def library(request):
 @pytest.fixture
 def engines(library, wide):
     """Both engines on one policy: engines(task=Sums(), max_turns=2) -> (vLLM's, transformers')."""
+    with ExitStack() as stack:
 
-    def make(task=None, **params):
-        c = wide(**{"max_completion_tokens": 8, **params})
-        model, tokenizer = load_policy(c)
-        tasks = {"toy": task or Toy()}
-        return make_engine(model, tokenizer, c, tasks), TransformersEngine(model, tokenizer, c, tasks)
+        def make(task=None, **params):
+            c = wide(**{"max_completion_tokens": 8, **params})
+            model, tokenizer = load_policy(c)
+            tasks = {"toy": task or Toy()}
+            vllm = stack.enter_context(closing(make_engine(model, tokenizer, c, tasks)))
+            return vllm, TransformersEngine(model, tokenizer, c, tasks)
 
-    return make
+        yield make
 
 
 def sample(engine, problems=PROBLEMS, slots=None, group=3, tau=1.0, phase="train", update=0):
@@ -392,14 +405,12 @@ def test_adapters_are_added_in_on_the_way_and_the_base_keeps_its_bits(wide, wide
         )
 
 
-def test_adapters_are_sampled_from(library, wide):
-    c = wide(lora_rank=4, max_completion_tokens=8)
-    model, tokenizer = load_policy(c)
-    vllm, transformers = make_engine(model, tokenizer, c), TransformersEngine(model, tokenizer, c)
+def test_adapters_are_sampled_from(engines):
+    vllm, transformers = engines(lora_rank=4)
     before = completions(sample(vllm, group=1, tau=0.0))
     torch.manual_seed(0)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        for name, weight in vllm.model.named_parameters():
             if "lora_B" in name:
                 weight.normal_(std=0.2)
     after = completions(sample(vllm, group=1, tau=0.0))
@@ -423,6 +434,112 @@ def test_vllm_sleeps_where_it_can_until_the_next_open(wide, monkeypatch):
     engine.rest()
     sample(engine)  # its weights are lost: the same are pushed again
     assert calls == [*push, "generate 18", "sleep 2", "wake_up", *push, "generate 18"]
+
+
+@pytest.mark.slow
+def test_a_closed_engine_gives_its_memory_back(wide, monkeypatch):
+    """One after another, each with a cache of a quarter of a gigabyte: the last leaves as little as the first."""
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    cache, left = 2**28, []
+    monkeypatch.setattr(vllm_engine, "CPU_CACHE", cache)
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    for _ in range(3):
+        c = wide()
+        with closing(make_engine(*load_policy(c), c)) as engine:
+            sample(engine, PROBLEMS[:1], group=1)
+        gc.collect()
+        left.append(psutil.Process().memory_info().rss)
+    assert left[-1] - left[0] < cache / 2
+
+
+def test_an_engine_is_closed_once(wide, monkeypatch):
+    stand_in(monkeypatch)
+    c = wide()
+    engine = make_engine(*load_policy(c), c)
+    calls = engine.vllm.llm.calls
+    engine.close()
+    engine.close()
+    assert calls == ["shutdown"]
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_a_closed_engine_leaves_the_process_group_of_a_launcher_and_no_other(
+    library, wide, tmp_path, monkeypatch, launched
+):
+    """One rank, as DeepSpeed's launcher starts it. A second engine starts in the same process."""
+    own = dict.fromkeys(("RANK", "LOCAL_RANK"), "0") | {"WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    try:
+        if launched:
+            store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+            torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+            for name, value in own.items():
+                monkeypatch.setenv(name, value)
+        for _ in range(2):
+            c = wide()
+            with closing(make_engine(*load_policy(c), c)) as engine:
+                sample(engine, PROBLEMS[:1], group=1)
+            assert torch.distributed.is_initialized() == launched
+        if launched:
+            value = torch.ones(1)
+            torch.distributed.all_reduce(value)
+            assert value == 1
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def run_evaluation(c, folder):
+    settings = evaluation_run.Settings(c.model, ("toy",), max_new_tokens=6, engine="vllm", prompt="zero", problems=2)
+    evaluation_run.run(settings, folder, ["python"])
+
+
+def run_memorisation(c, folder):
+    memorisation.probe(*load_policy(c), ["ABCDEFGH", "KLMNO"], c, shown=0.5)
+
+
+MAKERS = {"train": train, "dpo": offline.train_dpo, "evaluation": run_evaluation, "memorisation": run_memorisation}
+
+
+@pytest.mark.parametrize(
+    ("maker", "fault"),
+    [*itertools.product(MAKERS, [None, "while it samples"]), ("train", "before"), ("evaluation", "before")],
+)
+def test_whoever_makes_an_engine_closes_it_whatever_happens(
+    wide, tmp_path, monkeypatch, toy_tasks, fresh_accelerator, maker, fault
+):
+    made = []
+
+    class Noted(StandIn):
+        def __init__(self, *given, **settings):
+            super().__init__(*given, **settings)
+            made.append(self)
+
+    stand_in(monkeypatch, Noted)
+    monkeypatch.setattr(evaluation_run, "get_task", lambda name, *rest: Toy(name))
+
+    def fail(*given, **options):
+        raise RuntimeError("of the test")
+
+    monkeypatch.setattr(offline, "dpo", lambda *given, **options: [{"loss": 0.0, "grad_norm": 0.0}])
+    if fault == "while it samples":
+        monkeypatch.setattr(Noted, "generate", fail)
+    elif fault:  # between the engine and its first sample
+        monkeypatch.setattr(run_module, "training_problems", fail)
+        monkeypatch.setattr(evaluation_run, "_answer_all", fail)
+    c = wide("dpo" if maker == "dpo" else "grpo", horizon=1.0)
+    with pytest.raises(RuntimeError, match="of the test") if fault else nullcontext():
+        MAKERS[maker](c, tmp_path)
+    (engine,) = made
+    assert engine.calls.count("shutdown") == 1 and engine.calls[-1] == "shutdown"
+
+
+@pytest.mark.slow
+def test_a_process_that_evaluated_with_vllm_ends_without_a_complaint(wide_llama, tmp_path):
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    words = ["--model", wide_llama, "--tasks", "steps", "--problems", "2", "--max-new-tokens", "4", "--engine", "vllm"]
+    command = [sys.executable, "-m", "agpo_core.training.evaluate", *words, "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
 
 
 # -- what stops it
