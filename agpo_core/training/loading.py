@@ -250,8 +250,8 @@ def fit_tokenizer(tokenizer, model: nn.Module, source: str) -> None:
     known = [i for i in stop if i < len(tokenizer)]
     if known and tokenizer.eos_token_id not in known and not marks & {*known}:
         raise ConfigError(
-            f"{file} does not fit the model: a text ends at token {known[0]} by the model's configuration, which here is "
-            f"the ordinary token {tokenizer.convert_ids_to_tokens(known[0])!r}. Put back the model's own tokenizer "
+            f"{file} does not fit the model: by the model's configuration a text ends at token {known[0]}, which here "
+            f"is the ordinary token {tokenizer.convert_ids_to_tokens(known[0])!r}. Put back the model's own tokenizer "
             "files, or mend eos_token_id in config.json and generation_config.json."
         )
     if tokenizer.pad_token is None:

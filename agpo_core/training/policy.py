@@ -11,15 +11,14 @@ import hashlib
 import json
 import os
 import shutil
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 
 from agpo_core import paths
-from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.config import TrainConfig
 from agpo_core.training import loading
 
 # Files of a folder that make a model what it is: weights, configuration, tokenizer, adapters.
@@ -145,6 +144,8 @@ def load_policy(config: TrainConfig):
             model.gradient_checkpointing_enable({"use_reentrant": False})
         if config.lora_rank > 0:
             model.enable_input_require_grads()
+    from agpo_core.training.trial import try_out  # it computes with the functions below
+
     try_out(model, config, len(tokenizer))
     if tried != attention:
         model.set_attn_implementation(attention)
@@ -155,172 +156,6 @@ def base_source(name: str) -> str:
     """Where a model's whole weights lie: those of the base model, where the folder holds an adapter."""
     source = model_source(name)
     return model_source(_base_of_adapter(Path(source)) or source)
-
-
-# -- what a model must be able to do
-
-# Rows to try a model on: prompts and completions of unequal length, so that each is padded once.
-TRIAL_PROMPTS, TRIAL_COMPLETIONS = (1, 3), (3, 1, 2, 3)
-ROUNDING = {torch.float32: 3.0e-4, torch.bfloat16: 0.1}  # nats a token that the order of sums may change
-
-
-@torch.no_grad()
-def try_out(model: nn.Module, config: TrainConfig, vocabulary: int) -> None:
-    """Hold the ways in which the loop computes log-probabilities against each row alone, on a few tokens.
-
-    Args:
-        model: as loaded, on any device.
-        config: uses shared_prompt, engine, max_sequence_tokens.
-        vocabulary: tokens to draw from.
-    Raises:
-        ConfigError: two forwards differ; a token sees later ones; padding or other rows change a row; the cache does
-            not serve; or a sequence of max_sequence_tokens is longer than the model can read.
-    """
-    name, device = config.model, next(model.parameters()).device
-    generator = torch.Generator().manual_seed(0)
-    draw = functools.partial(torch.randint, vocabulary, generator=generator)
-    prompts = [draw((n,)).tolist() for n in TRIAL_PROMPTS]
-    completions = [draw((n,)).tolist() for n in TRIAL_COMPLETIONS]
-    batch = _trial_batch(prompts, completions, device)
-    training = model.training
-    model.train()
-    with torch.random.fork_rng(), loading.refused(f"model {name!r} cannot be trained here: its forward pass fails."):
-        plain, again = (_trial_logps(model, batch, shared=False) for _ in range(2))
-        noise = (plain - again).abs().max().item()
-        if noise > 0.1 * ROUNDING[model.dtype]:
-            raise ConfigError(
-                f"model {name!r}: two forwards of the same weights differ by {noise:.2g} nats in training mode, so "
-                f"that the importance ratio of the policy to itself is not 1. Switch off {_noisy_modules(model)}."
-            )
-        rows = [(*prompts[i // 2], *completion) for i, completion in enumerate(completions)]
-        model.eval()
-        wholes = [model(torch.tensor([row], device=device), use_cache=False).logits for row in rows]
-        cut = model(torch.tensor([rows[-1][:-1]], device=device), use_cache=False).logits
-        if _apart(cut.log_softmax(-1), wholes[-1][:, :-1].log_softmax(-1)):
-            raise ConfigError(
-                f"model {name!r}: a token's probability depends on the tokens after it, so it is no causal language "
-                "model: take one that reads from left to right."
-            )
-        alone = torch.zeros_like(plain)
-        for i, (row, completion) in enumerate(zip(rows, completions, strict=True)):
-            logits = wholes[i][:, -len(completion) - 1 : -1]
-            alone[i, : len(completion)] = token_logps(logits, torch.tensor([completion], device=device))
-    if _apart(plain, alone):
-        raise ConfigError(
-            f"model {name!r}: padding or the other rows of a batch change a row's log-probabilities by "
-            f"{(plain - alone).abs().max().item():.2g} nats: take a model that masks padding."
-        )
-    if config.shared_prompt:
-        model.train()
-        with _cache_serves(name, "training", "shared_prompt to false"):
-            shared = _trial_logps(model, batch, shared=True)
-            if _apart(shared, alone):
-                raise ValueError(f"with it, log-probabilities are {(shared - alone).abs().max().item():.2g} nats off")
-    if config.engine == "transformers":
-        model.eval()
-        with _cache_serves(name, "sampling", "engine to vllm"):
-            sampled = _decoded_logps(model, batch)
-            if _apart(sampled, alone):
-                raise ValueError(f"with it, log-probabilities are {(sampled - alone).abs().max().item():.2g} nats off")
-    model.eval()
-    check_positions(model, config)
-    model.train(training)
-
-
-def check_positions(model: nn.Module, config: TrainConfig) -> None:
-    """Hold max_sequence_tokens against the positions that a model has, by reading one token at the last.
-
-    Rotary positions and ALiBi have no end; a table of learned positions has one.
-
-    Raises:
-        ConfigError: the longest sequence does not fit; the message says what does.
-    """
-    longest = config.max_sequence_tokens
-    if _reads(model, longest):
-        return
-    low, high = 1, longest  # the model reads low tokens, and not high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _reads(model, middle) else (low, middle)
-    raise ConfigError(
-        f"max_sequence_tokens {longest} is more than model {config.model!r} can read: it has {low} positions. Set "
-        f"max_sequence_tokens to {low} or less."
-    )
-
-
-@torch.no_grad()
-def _reads(model: nn.Module, length: int) -> bool:
-    """Whether a model can read the last token of a sequence of some length."""
-    token = torch.zeros((1, 1), dtype=torch.long, device=next(model.parameters()).device)
-    try:
-        model(input_ids=token, position_ids=token + length - 1, use_cache=False)
-    except (IndexError, RuntimeError):
-        return False
-    return True
-
-
-def _trial_batch(prompts: list[list[int]], completions: list[list[int]], device):
-    """Token rows as the fields of a batch that a forward reads."""
-    S, T = max(map(len, prompts)), max(map(len, completions))
-    left = [[0] * (S - len(row)) + row for row in prompts]
-    right = [row + [0] * (T - len(row)) for row in completions]
-    return SimpleNamespace(
-        prompt_ids_P_S=torch.tensor(left, device=device),
-        prompt_mask_P_S=torch.tensor([[int(i >= S - len(row)) for i in range(S)] for row in prompts], device=device),
-        completion_ids_B_T=torch.tensor(right, device=device),
-        present_B_T=torch.tensor([[i < len(row) for i in range(T)] for row in completions], device=device),
-    )
-
-
-def _trial_logps(model: nn.Module, batch, shared: bool) -> Tensor:
-    logps_B_T = token_logps(completion_logits(model, batch, shared), batch.completion_ids_B_T)
-    return logps_B_T * batch.present_B_T
-
-
-def _decoded_logps(model: nn.Module, batch) -> Tensor:
-    """Log-probabilities of a batch read as the sampler reads it: token by token, dropping rows that have ended."""
-    G = len(batch.completion_ids_B_T) // len(batch.prompt_ids_P_S)
-    prompt_of = torch.arange(len(batch.prompt_ids_P_S), device=batch.prompt_ids_P_S.device).repeat_interleave(G)
-    prefix = prefill(model, batch.prompt_ids_P_S, batch.prompt_mask_P_S)
-    cache = copy.deepcopy(prefix.past_key_values)
-    cache.batch_select_indices(prompt_of)
-    logits, seen = prefix.logits[:, -1:][prompt_of], batch.prompt_mask_P_S[prompt_of]
-    live = torch.arange(len(prompt_of), device=seen.device)
-    logps_B_T = torch.zeros(batch.present_B_T.shape, device=seen.device)
-    for t in range(batch.present_B_T.shape[1]):
-        keep = batch.present_B_T[live, t].nonzero().squeeze(1)
-        live, logits, seen = live[keep], logits[keep], seen[keep]
-        ids = batch.completion_ids_B_T[live, t : t + 1]
-        logps_B_T[live, t] = token_logps(logits, ids).squeeze(1)
-        cache.batch_select_indices(keep)
-        seen = torch.cat([seen, seen.new_ones(len(live), 1)], dim=1)
-        logits = model(input_ids=ids, attention_mask=seen, position_ids=seen.sum(dim=1, keepdim=True) - 1,
-                       past_key_values=cache, use_cache=True).logits[:, -1:]  # fmt: skip
-    return logps_B_T
-
-
-@contextmanager
-def _cache_serves(name: str, use: str, remedy: str):
-    with loading.refused(
-        f"model {name!r}: its cache cannot be repeated and selected over the rows of a batch, as {use} asks; take a "
-        f"model with a cache of keys and values, or set {remedy}."
-    ):
-        yield
-
-
-def _apart(found: Tensor, expected: Tensor) -> bool:
-    """Whether log-probabilities differ by more than the order of sums can change."""
-    return not (found.float() - expected.float()).abs().mean().item() <= ROUNDING[found.dtype]
-
-
-def _noisy_modules(model: nn.Module) -> str:
-    """Names of dropout layers that are on, and of modules with a setting of that name."""
-    found = []
-    for path, module in model.named_modules():
-        settings = {"p": module.p} if isinstance(module, nn.modules.dropout._DropoutNd) else vars(module)
-        noisy = {name: value for name, value in settings.items() if name == "p" or loading.NOISE.search(name)}
-        found += [f"{path}.{name}" for name, value in noisy.items() if isinstance(value, float) and value > 0]
-    return ", ".join(found[:3]) + ", ..." * (len(found) > 3) if found else "what is random in it"
 
 
 class Reference:

@@ -19,8 +19,8 @@ FAMILIES = {
     "mistral": LLAMA | {"sliding_window": 3},  # shorter than the prompts
     "phi3": LLAMA | {"resid_pdrop": 0.1, "embd_pdrop": 0.1},
     "gpt2": GPT2 | DROPOUTS,
-    "opt": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48, "word_embed_proj_dim": 32,
-            "max_position_embeddings": 128, "dropout": 0.1},
+    "opt": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48,
+            "word_embed_proj_dim": 32, "max_position_embeddings": 128, "dropout": 0.1},
     "gpt_neox": {k: v for k, v in LLAMA.items() if k != "num_key_value_heads"} | {"hidden_dropout": 0.1},
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4, "hidden_dropout": 0.1, "attention_dropout": 0.1},
     "falcon": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_dropout": 0.1,
