@@ -20,6 +20,7 @@ from agpo_core.config import ConfigError, TrainConfig
 JSON_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "adapter_config.json")
 NOISE = re.compile("drop|jitter")  # settings of a model that make two forwards of the same weights differ
 ATTENTION_CAP = re.compile("att.*cap")  # settings that bound attention logits: attn_logit_softcapping and its kin
+MARK = re.compile(r"<.*>|\[.*\]")  # how tokens that are no text are written
 REASON = 240  # characters of another library's error that are passed on
 
 
@@ -189,8 +190,8 @@ def clean_generation_config(model: nn.Module) -> None:
     try:
         found.validate(strict=True)
     except Exception:  # a value of the wrong type raises anything
-        ids = {name: value for name, value in found.to_dict().items() if name.endswith("token_id")}
-        model.generation_config = GenerationConfig(**ids)
+        ids = {name: getattr(found, name) for name in ("bos_token_id", "eos_token_id")}
+        model.generation_config = GenerationConfig(**ids, pad_token_id=model.config.get_text_config().pad_token_id)
         warnings.warn(
             "generation_config.json has settings that contradict one another, and could not be saved: of these, only "
             "the ids of tokens are kept. Sampling is set by tau_base and top_p.",
@@ -247,12 +248,13 @@ def fit_tokenizer(tokenizer, model: nn.Module, source: str) -> None:
             "generation_config.json."
         )
     marks = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    known = [i for i in stop if i < len(tokenizer)]
-    if known and tokenizer.eos_token_id not in known and not marks & {*known}:
+    known = {i: tokenizer.convert_ids_to_tokens(i) for i in stop if i < len(tokenizer)}
+    ordinary = [f"{i}, {text!r}" for i, text in known.items() if i not in marks and not MARK.fullmatch(str(text))]
+    if tokenizer.eos_token_id not in (None, *known) and known and len(ordinary) == len(known):
         raise ConfigError(
-            f"{file} does not fit the model: by the model's configuration a text ends at token {known[0]}, which here "
-            f"is the ordinary token {tokenizer.convert_ids_to_tokens(known[0])!r}. Put back the model's own tokenizer "
-            "files, or mend eos_token_id in config.json and generation_config.json."
+            f"{file} does not fit the model: by the model's configuration a text ends at token {ordinary[0]}, an "
+            f"ordinary one here, where {tokenizer.eos_token!r} ends a text. Put back the model's own tokenizer files, "
+            "or mend eos_token_id in config.json and generation_config.json."
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(min(ends))
@@ -342,4 +344,5 @@ def with_adapter(model: nn.Module, source: str, adapter, merge: bool) -> nn.Modu
         differ = sorted(name for name in needs ^ has if "lora_" in name)
         if differ:
             raise ValueError(f"{len(differ)} tensors stand in one of them alone, such as {differ[0]}")
-        return model.merge_and_unload() if merge else model
+        # Peft freezes the base model.
+        return model.merge_and_unload().requires_grad_(True) if merge else model

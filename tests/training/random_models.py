@@ -42,12 +42,13 @@ PAD, EOS, UNKNOWN, BOS, TURN = "<pad>", "<eos>", "<unk>", "<bos>", "<turn>"
 CHAT = "{% for m in messages %}<bos>{{ m.content }}<turn>{% endfor %}"  # a turn ends with a token that is not EOS
 
 
-def tokenizer(bos: bool = False, pad: str | None = PAD, chat_template: str | None = None):
+def tokenizer(bos: bool = False, pad: str | None = PAD, eos: str | None = EOS, chat_template: str | None = None):
     """One token a character.
 
     Args:
         bos: whether a text opens with a token of its own.
         pad: the padding token; that of the end, or none.
+        eos: the token of the end, or none.
         chat_template: as text.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -63,7 +64,7 @@ def tokenizer(bos: bool = False, pad: str | None = PAD, chat_template: str | Non
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=pad,
-        eos_token=EOS,
+        eos_token=eos,
         unk_token=UNKNOWN,
         bos_token=BOS if bos else None,
         additional_special_tokens=[TURN],
