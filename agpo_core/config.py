@@ -153,6 +153,7 @@ class TrainConfig:
     epochs: int = 2  # passes over a rollout batch
     micro_batch_prompts: int | None = None  # prompts per forward and rank; None: the minibatch
     dtype: str = field(default="float32", metadata=_one_of("float32", "bfloat16"))
+    attn_implementation: str = _later("auto", "auto", "eager", "sdpa", "flash_attention_2")  # auto: as the model needs
     activation_checkpointing: bool = False
     shared_prompt: bool = True  # compute a group's prompt once in the training forward
 

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from agpo_core import paths, provenance
-from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.config import TrainConfig
+from agpo_core.training import loading
 
 # Files of a folder that make a model what it is: weights, configuration, tokenizer, adapters.
 MODEL_FILES = (
@@ -100,56 +101,61 @@ def _content_digest(path: Path, size: int, changed: int) -> str:
 
 
 def load_policy(config: TrainConfig):
-    """Load the model and its tokenizer from the package, a folder or the hub.
+    """Load the model and its tokenizer from the package, a folder or the hub, and refuse what cannot be trained.
 
-    Dropout is switched off: two forward passes of the same weights must give the same log-probabilities, or the
-    importance ratio is not 1 where it should be.
+    A folder with a LoRA adapter is loaded with the base model that it names: at the adapter's own lora_rank the adapter
+    is trained on, at lora_rank 0 it is merged and all weights are trained.
 
     Args:
-        config: uses model, dtype, lora_rank, activation_checkpointing.
+        config: uses model, dtype, attn_implementation, lora_rank, activation_checkpointing, shared_prompt, engine,
+            max_sequence_tokens.
     Returns:
         (model, tokenizer); the tokenizer pads on the left and has a pad token.
     Raises:
-        ConfigError: the model is found nowhere; the message lists the embedded ones.
+        ConfigError: the model is found nowhere (the message lists the embedded ones), its files do not fit one another,
+            or the loop cannot train such a model; the message names the file or the reason.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    source = model_source(config.model)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left")
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, config.dtype))
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"model {config.model!r} could not be loaded: give an embedded model "
-            f"({', '.join(embedded_models())}), a folder with a Hugging Face model, or a hub id "
-            f"that this machine can reach. ({error})"
-        ) from error
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    _switch_dropout_off(model)
-    if config.lora_rank > 0:
-        from peft import LoraConfig, get_peft_model
-
-        adapters = LoraConfig(
-            r=config.lora_rank,
-            lora_alpha=2 * config.lora_rank,
-            lora_dropout=0.0,
-            target_modules="all-linear",
-        )
-        model = get_peft_model(model, adapters)
+    source, dtype = model_source(config.model), getattr(torch, config.dtype)
+    if config.attn_implementation == "flash_attention_2":
+        loading.refuse_flash_attention(config)
+    with loading.refused(
+        f"model {config.model!r} could not be loaded: give an embedded model ({', '.join(embedded_models())}), a "
+        "folder with a Hugging Face model, or a hub id that this machine can reach."
+    ):
+        loading.read_json_files(source)
+        adapter = loading.read_adapter(source, config.lora_rank)
+        base = source if adapter is None else model_source(adapter.base_model_name_or_path)
+        model_config = loading.load_model_config(base)
+        attention = loading.attention_of(model_config, config.attn_implementation)
+        # On a CPU, where the model is tried, there is no flash attention.
+        tried = None if attention == "flash_attention_2" else attention
+        model = loading.load_weights(base, model_config, dtype, tried)
+    with loading.refused(f"model {config.model!r}: its tokenizer could not be loaded: put back the model's own files."):
+        tokenizer = loading.load_tokenizer(source)
+    loading.clean_generation_config(model)
+    loading.fit_tokenizer(tokenizer, model, source)
+    loading.check_that_it_can_be_saved(model, tokenizer, source)
+    if adapter is not None:
+        model = loading.with_adapter(model, source, adapter, merge=config.lora_rank == 0)
+    elif config.lora_rank > 0:
+        model = loading.with_new_adapter(model, config.lora_rank)
     if config.activation_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        with loading.refused("activation_checkpointing: the model does not support it; set it to false."):
+            model.gradient_checkpointing_enable({"use_reentrant": False})
         if config.lora_rank > 0:
             model.enable_input_require_grads()
+    from agpo_core.training.trial import try_out  # it computes with the functions below
+
+    try_out(model, config, len(tokenizer))
+    if tried != attention:
+        model.set_attn_implementation(attention)
     return model.train(), tokenizer
 
 
-def _switch_dropout_off(model: nn.Module) -> None:
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            module.attention_dropout = 0.0
+def base_source(name: str) -> str:
+    """Where a model's whole weights lie: those of the base model, where the folder holds an adapter."""
+    source = model_source(name)
+    return model_source(_base_of_adapter(Path(source)) or source)
 
 
 class Reference:
@@ -163,7 +169,9 @@ class Reference:
     def __init__(self, model: nn.Module, config: TrainConfig):
         kind = config.reference
         if kind == "auto":
-            kind = "adapter_disabled" if config.lora_rank > 0 else "frozen_copy"
+            # An adapter that is trained on has moved the start away from its base model.
+            fresh = config.lora_rank > 0 and not any(p.any() for n, p in model.named_parameters() if "lora_B" in n)
+            kind = "adapter_disabled" if fresh else "frozen_copy"
             kind = kind if config.beta > 0 else "none"  # nothing would read it
         self.kind = kind
         self.policy = model
@@ -254,9 +262,9 @@ def _completion_outputs(model: nn.Module, batch, shared: bool, hidden: bool = Fa
         ids = torch.cat([ids_P_S.repeat_interleave(group, dim=0), ids_B_T[:, :-1]], dim=1)
         out = model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False,
                     logits_to_keep=T, **wanted)  # fmt: skip
-        return out.logits, out.hidden_states[-1][:, -T:] if hidden else None
+        return out.logits[:, -T:], out.hidden_states[-1][:, -T:] if hidden else None
     prefix = prefill(model, ids_P_S, mask_P_S, **wanted)
-    first_B_1_V = prefix.logits.repeat_interleave(group, dim=0)
+    first_B_1_V = prefix.logits[:, -1:].repeat_interleave(group, dim=0)
     first_B_1_D = prefix.hidden_states[-1][:, -1:].repeat_interleave(group, dim=0) if hidden else None
     if T == 1:
         return first_B_1_V, first_B_1_D
@@ -307,9 +315,17 @@ def token_entropy(logits_B_T_V: Tensor) -> Tensor:
 
 
 def save_policy(model: nn.Module, tokenizer, folder) -> None:
-    """Save in Hugging Face format, whole or not at all; an earlier policy in the folder is replaced."""
+    """Save in Hugging Face format, whole or not at all; an earlier policy in the folder is replaced.
+
+    Of a model with LoRA adapters these are saved, with the place of the base model; `load_policy` and peft's
+    AutoPeftModelForCausalLM load both.
+    """
     temporary = f"{folder}.partial"
+    shutil.rmtree(temporary, ignore_errors=True)  # of a save that was broken off
     model.save_pretrained(temporary)
+    if hasattr(model, "peft_config"):
+        tokenizer = copy.deepcopy(tokenizer)
+        tokenizer.init_kwargs.pop("auto_map", None)  # without a config.json beside it, an empty one cannot be read
     tokenizer.save_pretrained(temporary)
     provenance.sync_tree(Path(temporary))
     shutil.rmtree(folder, ignore_errors=True)  # os.replace needs an empty place

@@ -51,7 +51,7 @@ def train(
 
 
 def _update_until_done(run: Run, stop_after: int | None, interrupts: Interrupts) -> None:
-    """The loop of AGPO's Algorithm 1, and of every other on-policy method; see `train`."""
+    """The loop (AGPO §3.3), one for every on-policy method; for the arguments see `train`."""
     config, horizon, engine = run.config, run.horizon, run.engine
     leaving = 0
     interrupts.hold()

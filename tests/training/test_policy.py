@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 
 from agpo_core import paths
 from agpo_core.config import ConfigError
@@ -178,12 +177,6 @@ def test_dropout_is_off_in_training_mode(config, model_folders, tmp_path):
     with torch.no_grad():
         first, second = (completion_logits(model, make_batch()) for _ in range(2))
     assert first.equal(second)
-
-
-def test_dropout_layers_are_off():
-    model = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.1)))
-    policy._switch_dropout_off(model)
-    assert [module.p for module in model.modules() if isinstance(module, nn.Dropout)] == [0, 0]
 
 
 def test_a_missing_model_raises_and_names_the_embedded_ones(config, monkeypatch, tmp_path):
