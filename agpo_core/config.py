@@ -142,7 +142,7 @@ class TrainConfig:
     max_grad_norm: float = 1.0  # > 0 (paper: 1.0)
     minibatches: int = 4  # gradient steps per epoch over a rollout batch
     epochs: int = 2  # passes over a rollout batch
-    micro_batch_prompts: int | None = None  # prompts per forward and rank; None: the minibatch
+    micro_batch_prompts: int | None = None  # prompts of any forward on a rank; None: the minibatch
     dtype: str = field(default="float32", metadata=_one_of("float32", "bfloat16"))
     activation_checkpointing: bool = False
     shared_prompt: bool = True  # compute a group's prompt once in the training forward

@@ -68,7 +68,7 @@ class Settings:
         max_new_tokens: of a completion, >= 1.
         prompt, template, grading: see `protocols.protocol_of`.
         seed: in [0, 2**31); keys the random streams.
-        batch: completions decoded at once, >= 1, but never fewer than k; changes a sample by rounding alone.
+        batch: completions decoded at once, >= 1; changes a sample by rounding alone.
         engine: "transformers" or "vllm".
         dtype: of the weights, "float32" or "bfloat16".
         data_dir: folder of the benchmarks' official files; None: from the hub.
@@ -574,8 +574,7 @@ def main(argv: list[str] | None = None) -> None:
     add("--data-dir", help="the official files, each benchmark's in its own folder; default the hub")
     add("--engine", choices=tuple(ENGINES), default="transformers")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
-    add("--batch", type=int, default=defaults["batch"], help="completions decoded at once, default %(default)s; "
-        "a problem's k are never parted, so with k above it k at once")  # fmt: skip
+    add("--batch", type=int, default=defaults["batch"], help="completions decoded at once, default %(default)s")
     add("--seed", type=int, default=defaults["seed"])
     add("--out", type=Path, help="folder of the results; default one in outputs/runs/evaluation/")
     add("--record", help="a folder in outputs/reference/ that also receives them, without the benchmarks' texts")

@@ -79,7 +79,7 @@ def probe(
     Args:
         model, tokenizer: a causal language model, and its tokenizer; a chat template is not used.
         texts: what it may have memorised.
-        config: uses model, dtype, seed, engine, rollout_batch, group_size.
+        config: uses model, dtype, seed, engine, rollout_batch.
         shown: share of a text's tokens that it is shown, in (0, 1).
         temperature: >= 0; 0 decodes greedily.
     Returns:
@@ -114,7 +114,7 @@ def probe(
     config = replace(config, top_p=1.0, max_completion_tokens=room, max_sequence_tokens=longest + room)
     sampler = make_engine(model, plain, config)
     problems = [Problem("memorisation", str(i), *pairs[i]) for i in kept]
-    completions, at_once = [], config.rollout_batch // config.group_size
+    completions, at_once = [], config.rollout_batch
     for first in range(0, len(problems), at_once):
         part = problems[first : first + at_once]
         slots = [zlib.crc32(problem.prompt.encode()) for problem in part]  # the other texts do not move a sample

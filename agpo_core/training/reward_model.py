@@ -29,6 +29,7 @@ from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.tasks import Problem, get_task
 from agpo_core.training import policy
 from agpo_core.training.rollout import Rollouts, score
+from agpo_core.training.setup import forward_prompts
 
 # The supervised start
 STEPS, BATCH, LEARNING_RATE = 600, 64, 4.0e-3
@@ -155,7 +156,7 @@ def appraise(run, problems: list[Problem], slots: list[int]) -> dict[str, list[f
         and, where there is a reference, "kl" (log π - log π_ref, summed over the completion, nats, T = 1).
     """
     c, engine = run.config, run.engine
-    size = min(c.rollout_batch, (c.micro_batch_prompts or c.rollout_batch) * c.group_size)  # of a forward in training
+    size = min(c.rollout_batch, forward_prompts(c, run.accelerator.num_processes) * c.group_size)  # as in training
     drawn = []
     for i in range(0, len(problems), size):
         prompts = engine.encode(problems[i : i + size], slots[i : i + size])

@@ -21,6 +21,7 @@ from agpo_core.training.reward_model import appraise, load_reward_model
 from agpo_core.training.rollout import Prompts, Rollouts, make_engine, score
 from agpo_core.training.setup import (
     contaminated_problems,
+    forward_prompts,
     learning_rate,
     make_accelerator,
     make_controllers,
@@ -290,10 +291,10 @@ class Run:
         old, old_T1, reference, entropy, values = [], [], [], [], []
         for part in self._micro(batch):
             logits, values_B_T = policy.logits_and_values(self.whole, part, c)
-            ids = part.completion_ids_B_T
-            old.append(policy.token_logps(logits, ids, part.temperature_B.view(-1, 1, 1)))
-            old_T1.append(policy.token_logps(logits, ids))
-            entropy.append(policy.token_entropy(logits))
+            logps = policy.token_logps_and_T1(logits, part.completion_ids_B_T, part.temperature_B.view(-1, 1, 1))
+            for found, values_of in zip((old, old_T1, entropy), (*logps, policy.token_entropy(logits)), strict=True):
+                found.append(values_of)
+            del logits  # before the reference makes its own
             if c.beta > 0:
                 reference.append(self.reference.logps(part, c.shared_prompt))
             if values_B_T is not None:
@@ -424,7 +425,7 @@ class Run:
 
     def _micro(self, batch: Batch) -> list[Batch]:
         """A batch in forward-sized parts."""
-        size = self.config.micro_batch_prompts or len(batch.prompt_ids_P_S)
+        size = forward_prompts(self.config, self.accelerator.num_processes)
         return [batch.rows(i, i + size) for i in range(0, len(batch.prompt_ids_P_S), size)]
 
     def set_learning_rate(self, progress: float) -> None:

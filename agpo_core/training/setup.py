@@ -109,6 +109,11 @@ def learning_rate(config: TrainConfig, progress: float) -> float:
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * (progress - w) / (1 - w)))
 
 
+def forward_prompts(config: TrainConfig, ranks: int) -> int:
+    """Prompts of a forward on one rank, with their groups, in every phase: a rank's share of a minibatch, or fewer."""
+    return config.micro_batch_prompts or config.prompts_per_update // (config.minibatches * ranks)
+
+
 def make_controllers(config: TrainConfig, vocabulary_size: int):
     """The controllers of clip radius, temperature and KL weight that a configuration asks for."""
     c = config

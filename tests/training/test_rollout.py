@@ -175,6 +175,19 @@ def test_samples_do_not_change_with_the_decoding_batch(make_engine, rollout_batc
     torch.testing.assert_close(found.sampler_logps_B_T, expected.sampler_logps_B_T)
 
 
+@pytest.mark.parametrize("group", [1, 3, 8])
+@pytest.mark.parametrize("rollout_batch", [1, 6, 7])
+def test_no_forward_of_the_sampler_is_larger_than_the_rollout_batch(make_engine, monkeypatch, group, rollout_batch):
+    engine, seen = make_engine(rollout_batch=rollout_batch), []
+    engine.model.register_forward_pre_hook(lambda m, args, kw: seen.append(len(kw["input_ids"])), with_kwargs=True)
+    prompts = engine.encode(PROBLEMS, list(range(5)))
+    decoded, decode = [], engine._decode
+    monkeypatch.setattr(engine, "_decode", lambda *a: decoded.append(len(a[3])) or decode(*a))
+    found = engine.sample(prompts, engine.open(prompts), group, torch.ones(5), "probe", 0)
+    assert max(seen) <= rollout_batch and sum(decoded) == len(found.texts) == 5 * group
+    assert len(decoded) <= -(-5 * group // rollout_batch)  # no more parts than needed
+
+
 def test_samples_do_not_change_with_the_prompts_beside_them(make_engine):
     engine = make_engine()
     together = ids_of(sample(engine))

@@ -12,6 +12,7 @@ import torch
 from agpo_core import losses, metrics, provenance
 from agpo_core.config import ConfigError
 from agpo_core.tasks import Graded, get_task
+from agpo_core.training import policy
 from agpo_core.training import run as module
 from agpo_core.training.batch import minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade, first_problems
@@ -431,6 +432,21 @@ def test_micro_batches_give_the_gradient_of_the_whole(config, tmp_path, aggregat
     assert [found_step[k] for k in ("binding", "active", "tokens")] == [
         step[k] for k in ("binding", "active", "tokens")
     ]
+
+
+@pytest.mark.parametrize(("size", "most"), [(None, 2), (1, 1), (3, 3)])
+def test_no_forward_of_an_update_holds_more_than_a_micro_batch(config, tmp_path, monkeypatch, size, most):
+    """Measuring, reference, gradient steps and drift: without a size, a minibatch at most."""
+    seen, outputs = [], policy._completion_outputs
+    monkeypatch.setattr(
+        policy,
+        "_completion_outputs",
+        lambda m, b, *rest, **kw: seen.append(len(b.prompt_ids_P_S)) or outputs(m, b, *rest, **kw),
+    )
+    c = config("agpo", horizon=1.0, prompts_per_update=6, minibatches=3, epochs=1, micro_batch_prompts=size)
+    run(c, tmp_path / "run")
+    passes = 4  # policy before, reference, gradient, policy after
+    assert max(seen) == most and sum(seen) == passes * 6
 
 
 @pytest.mark.parametrize(
