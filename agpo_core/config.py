@@ -73,6 +73,7 @@ class TrainConfig:
     # -- rewards and advantages
     reward: str = _later("task", "task", "model")  # what is maximised: the task's grade, or the score of reward_model
     reward_model: str | None = _later(None)  # a folder in the model's own, a folder or a hub id; None: the task's grade
+    failed_grading: str = _later("zero", "zero", "raise")  # a completion that makes its grader fail: 0, or the run ends
     reward_clip: float | None = _later(None)  # > 0: rewards are bounded to ±reward_clip (R++ App. B.2); None: not
     reward_scale: float = _later(1.0)  # > 0: then multiplied by it (R++ App. B.2)
     advantage: str = _later(

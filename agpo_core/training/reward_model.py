@@ -152,7 +152,7 @@ def appraise(run, problems: list[Problem], slots: list[int]) -> dict[str, list[f
         problems: this rank's, whose prompts leave room for an answer.
         slots: index of each problem over all ranks; keys its random stream.
     Returns:
-        One value a problem: "gold" (the task's grade, [0, 1]), "score" (the reward model's), "length" (sampled tokens)
+        One value a problem: "gold" (the task's grade), "score" (the reward model's), "length" (sampled tokens)
         and, where there is a reference, "kl" (log π - log π_ref, summed over the completion, nats, T = 1).
     """
     c, engine = run.config, run.engine
@@ -166,7 +166,7 @@ def appraise(run, problems: list[Problem], slots: list[int]) -> dict[str, list[f
     names = ["gold", "score", "length"] + ["kl"] * (run.reference.kind != "none")
     found = {name: [] for name in names}
     for rollouts in drawn:
-        score(rollouts, run.tasks)
+        score(rollouts, run.tasks, c.failed_grading)
         found["gold"] += rollouts.rewards_B.tolist()
         found["score"] += run.reward_model.score(rollouts).tolist()
         found["length"] += rollouts.mask_B_T.sum(dim=1).tolist()

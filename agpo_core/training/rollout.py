@@ -13,7 +13,7 @@ import copy
 import time
 from collections.abc import Hashable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import uniforms
 from agpo_core.tasks import Problem, Task
 from agpo_core.tasks.tools import Tool, tool_of
+from agpo_core.training.grades import graded
 from agpo_core.training.policy import prefill
 from agpo_core.training.turns import Row, Turn, converse
 from agpo_core.training.vllm_engine import VLLM
@@ -66,7 +67,8 @@ class Rollouts:
         mask_B_T: True on sampled tokens. present_B_T: True on sampled and on observed tokens.
         sampler_logps_B_T: log-probability under the distribution that drew the token (tau, nucleus).
         temperature_B: tau of each row.
-        rewards_B: in [0, 1]; answers: canonical answers, the vote keys. Both are filled by `score`.
+        rewards_B: finite; answers: canonical answers, the vote keys. Both are filled by `score`.
+        failures: of `score`: a sentence for each completion whose grading failed.
         truncated_B: True where a limit of tokens or turns cut the completion.
         texts: what the policy wrote; this is graded. transcripts: the same with the observations.
         calls_B, failed_calls_B: calls of a tool that were answered, and those among them answered by an error; None
@@ -87,6 +89,7 @@ class Rollouts:
     transcripts: list[str] | None = None  # None: texts, no tool was called
     calls_B: Tensor | None = None
     failed_calls_B: Tensor | None = None
+    failures: list[str] = field(default_factory=list)
 
     def __post_init__(self):
         if self.present_B_T is None:
@@ -498,26 +501,30 @@ def _sample_rows(logits_B_V: Tensor, tau_B: Tensor, top_p: float, u_B: Tensor) -
     return ids, torch.where(greedy_B, 0.0, chosen.log()).float()
 
 
-def score(rollouts: Rollouts, tasks: dict[str, Task]) -> float:
+def score(rollouts: Rollouts, tasks: dict[str, Task], failed_grading: str = "zero") -> float:
     """Grade every completion in place; returns the seconds it took.
 
+    Args:
+        rollouts: receives rewards_B, answers and failures.
+        tasks: by name.
+        failed_grading: what a completion that cannot be graded does: it counts as reward 0 ("zero"), or raises.
     Raises:
-        ValueError: a reward is not a finite number in [0, 1]; names the task and the completion.
+        GradingError: grading failed, and `failed_grading` is "raise"; names task, problem and completion.
+        SandboxRefused: a task runs programs, and this machine offers no sandbox.
     """
     start = time.perf_counter()
-    rewards, answers = [], []
-    for i, text in enumerate(rollouts.texts):
-        problem = rollouts.prompts.problems[i // rollouts.group]
-        graded = tasks[problem.task].grade(problem, text)
-        if not 0.0 <= graded.reward <= 1.0:  # NaN fails this too
-            raise ValueError(
-                f"reward {graded.reward!r} of task {problem.task!r} is not in [0, 1] "
-                f"(problem {problem.id!r}, completion {text!r}): mend the task's grade()."
-            )
-        rewards.append(graded.reward)
-        answers.append(graded.answer)
+    problems = [problem for problem in rollouts.prompts.problems for _ in range(rollouts.group)]
+    grades, failures = zip(
+        *(
+            graded(tasks[problem.task].grade, problem, text, failed_grading)
+            for problem, text in zip(problems, rollouts.texts, strict=True)
+        ),
+        strict=True,
+    )
+    rewards = [grade.reward for grade in grades]
     rollouts.rewards_B = torch.tensor(rewards, dtype=torch.float32, device=rollouts.mask_B_T.device)
-    rollouts.answers = answers
+    rollouts.answers = [grade.answer for grade in grades]
+    rollouts.failures = [failure for failure in failures if failure is not None]
     return time.perf_counter() - start
 
 

@@ -36,7 +36,7 @@ def train(config: TrainConfig, run_dir: Path, stop_after: int | None = None) -> 
     """
     run = Run(config, run_dir)
     horizon, engine = run.horizon, run.engine
-    while not horizon.done and horizon.updates != stop_after:
+    while not horizon.done and (stop_after is None or horizon.updates < stop_after):
         begun, before, update = time.perf_counter(), horizon.progress, horizon.updates
         run.set_learning_rate(before)
         prompts = run.prompts(update)

@@ -81,7 +81,7 @@ def test_the_shares_of_ranks_are_merged_in_the_order_of_the_split(config, toy, r
     for rank in range(3):  # 7 problems: shares of 3, 2 and 2
         accelerator = SimpleNamespace(process_index=rank, num_processes=3)
         found = complete_and_grade(engine, {"toy": toy}, {"toy": toy.problems("test")[:7]}, accelerator, 2, tau=1.0)
-    assert [len(rewards) for rewards, _ in shares] == [3, 2, 2]
+    assert [len(rewards) for rewards, *_ in shares] == [3, 2, 2]
     monkeypatch.undo()
     assert found == complete_and_grade(engine, {"toy": toy}, {"toy": toy.problems("test")[:7]}, Accelerator(), 2, 1.0)
 

@@ -386,13 +386,17 @@ class Judge:
         return Graded(self.reward, completion)
 
 
-@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, -0.1, 1.5])
-def test_a_reward_that_is_not_in_zero_to_one_raises_and_names_task_and_completion(make_engine, reward, monkeypatch):
+@pytest.mark.parametrize("setting", ["zero", "raise"])
+def test_a_reward_that_is_no_number_counts_as_zero_or_raises(make_engine, setting, monkeypatch):
     engine = make_engine()
     always(monkeypatch, *engine.tokenizer("xy")["input_ids"], engine.tokenizer.eos_token_id)
     found = sample(engine, PROBLEMS[:1], group=2)
-    with pytest.raises(ValueError, match=r"reward .* of task 'toy' .*problem '0', completion 'xy'"):
-        score(found, {"toy": Judge(reward)})
+    if setting == "raise":
+        with pytest.raises(ValueError, match=r"task 'toy' gave the reward nan.*problem '0', completion 'xy'"):
+            score(found, {"toy": Judge(math.nan)}, setting)
+    else:
+        score(found, {"toy": Judge(math.nan)})
+        assert found.rewards_B.tolist() == [0.0, 0.0] and found.answers == [None, None] and len(found.failures) == 2
 
 
 def test_each_completion_is_graded_by_the_task_of_its_problem(make_engine):
