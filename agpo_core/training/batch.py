@@ -25,6 +25,7 @@ class Batch:
     reference_logps_B_T: Tensor | None  # at temperature 1
     entropy: float  # H(pi_old), nats per token over all ranks
     beta: float  # weight of the KL to the reference
+    entropies: list[float] | None = None  # H of each prompt over all ranks, where each has its own radius
     present_B_T: Tensor | None = None  # False on padding; None: mask_B_T, all that is not padding was sampled
     advantages_B_T: Tensor | None = None  # (B, T), or (B, 1) for all tokens of a rollout
     epsilon_B_1: Tensor | None = None

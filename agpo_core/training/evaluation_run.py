@@ -524,7 +524,8 @@ def _answer_all(
             end = f"{start + len(part)} of {len(problems[name])} problems"
             print(f"{name}: {end}, {tokens} tokens in {seconds:.1f} s", file=sys.stderr, flush=True)
         if failed := [sentence for line in lines for sentence in line.get("failed_grades", ())]:
-            print(f"{len(failed)} x grading failed, which counts as 0. The first: {failed[0]}", file=sys.stderr, flush=True)
+            sentence = f"{len(failed)} x grading failed, which counts as 0. The first: {failed[0]}"
+            print(sentence, file=sys.stderr, flush=True)
 
 
 def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], described: dict[str, dict]) -> dict:

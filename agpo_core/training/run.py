@@ -12,7 +12,7 @@ from torch import Tensor
 from agpo_core import advantages as estimators
 from agpo_core import kl, losses, metrics, probe, provenance
 from agpo_core.config import ConfigError, TrainConfig
-from agpo_core.controllers import AdaptiveTemperature, ClipSignals, KLSignals
+from agpo_core.controllers import AdaptiveTemperature, ClipSignals, KLSignals, same_update
 from agpo_core.horizon import Horizon, permutation
 from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint, policy
@@ -27,6 +27,7 @@ from agpo_core.training.setup import (
     learning_rate,
     make_accelerator,
     make_controllers,
+    parameter_groups,
     refuse_evaluation_sets,
     training_problems,
 )
@@ -58,18 +59,13 @@ class Run:
         model, self.tokenizer = policy.load_policy(config)
         self.reference = policy.Reference(model, config).to(accelerator.device)
         self.reward_model = load_reward_model(config, self.tokenizer, accelerator.device)
-        groups = [{"params": [p for p in model.parameters() if p.requires_grad]}]
-        self.rates = [1.0]  # of each parameter group, relative to the policy's
+        trained = [(list(model.parameters()), 1.0)]
         if config.critic != "none":
             model = policy.ActorCritic(model, config.critic)
-            groups.append({"params": model.critic_parameters()})
-            self.rates.append((config.critic_learning_rate or config.learning_rate) / config.learning_rate)
-        optimiser = torch.optim.AdamW(
-            groups,
-            lr=config.learning_rate,
-            betas=config.adam_betas,
-            weight_decay=config.weight_decay,
-        )
+            relative = (config.critic_learning_rate or config.learning_rate) / config.learning_rate
+            trained.append((model.critic_parameters(), relative))
+        groups, self.rates = parameter_groups(trained, config.weight_decay)
+        optimiser = torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.adam_betas)
         self.model, self.optimiser = accelerator.prepare(model, optimiser)
         self.whole = accelerator.unwrap_model(self.model)  # policy, and critic where there is one
         self.policy = self.whole if config.critic == "none" else self.whole.policy
@@ -245,12 +241,14 @@ class Run:
             log |= {"uncertainty": sum(U) / len(U), "uncertainty_baseline": sum(baseline) / len(baseline)}
         return self._spread(values), state, log
 
-    def radii(self, states, entropy: float, step_kl: float):
+    def radii(self, states, batch: Batch, step_kl: float):
         """epsilon of each prompt of this rank (Eq. 4), a constant in the loss."""
         state, values = self.clip_state, []
+        entropies = batch.entropies or [batch.entropy]
         if states is None:  # nothing to listen to
             values = [(self.config.epsilon_base, self.config.epsilon_base)]
-        for signals in states or []:
+        for signals, entropy in zip(states or [], entropies, strict=states is not None):
+            state = same_update(self.clip_state, state)
             signals = ClipSignals(**vars(signals), entropy=entropy, step_kl=step_kl)
             raw = self.clip.raw(state, signals)
             value, state = self.clip.update(state, signals)
@@ -309,7 +307,14 @@ class Run:
         batch.old_logps_T1_B_T = _stack(old_T1, T)
         batch.reference_logps_B_T = _stack(reference, T) if reference else None
         batch.old_values_B_T = _stack(values, T) if values else None
-        batch.entropy = self.mean(_stack(entropy, T), batch.mask_B_T)
+        entropy_B_T = _stack(entropy, T)
+        batch.entropy = self.mean(entropy_B_T, batch.mask_B_T)
+        if c.controller_scope == "prompt":
+            sums_P, tokens_P = (
+                v_B_T.double().sum(dim=1).view(-1, c.group_size).sum(dim=1)
+                for v_B_T in (entropy_B_T * batch.mask_B_T, batch.mask_B_T)
+            )
+            batch.entropies = self.gather(sums_P / tokens_P.clamp(min=1)).tolist()
         return batch
 
     def advantages(self, rollouts: Rollouts, batch: Batch, greedy_P: Tensor | None) -> Tensor:

@@ -51,7 +51,7 @@ def train(config: TrainConfig, run_dir: Path, stop_after: int | None = None) -> 
         batch = run.measure(rollouts)
 
         # The clip radius listens to the step KL of the update before (Eq. 4).
-        epsilon_P, run.clip_state, clip_log = run.radii(states, batch.entropy, run.step_kl)
+        epsilon_P, run.clip_state, clip_log = run.radii(states, batch, run.step_kl)
         batch.epsilon_B_1 = epsilon_P.repeat_interleave(config.group_size).unsqueeze(1)
         batch.advantages_B_T = run.advantages(rollouts, batch, greedy_P)
         former_log = run.remember(rollouts)

@@ -203,6 +203,20 @@ def test_log_probabilities_and_entropy_in_chunks_are_those_of_the_obvious_formul
         assert found_gradient.dtype == dtype
 
 
+@pytest.mark.parametrize("critic", ["head", "model"])
+def test_a_critic_reads_hidden_states_of_whatever_width_they_have(critic):
+    from transformers import OPTConfig, OPTForCausalLM
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "word_embed_proj_dim": 16, "ffn_dim": 32, "num_attention_heads": 2}
+    model = OPTForCausalLM(OPTConfig(vocab_size=64, num_hidden_layers=2, do_layer_norm_before=False, **shape)).eval()
+    held, batch = policy.ActorCritic(model, critic), make_batch()
+    logits, values = held(batch, shared=False)
+    assert values.shape == batch.completion_ids_B_T.shape and logits.shape[-1] == 64
+    values.sum().backward()
+    assert held.value_head.weight.grad.abs().sum() > 0
+
+
 GROWTH = """
 import re, sys, torch
 from agpo_core.training import policy, rollout
