@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 # Bumped by hand when a change of code alters the numbers of a run: recorded runs are then no longer reused.
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2  # norms and biases are no longer decayed
 
 
 class ConfigError(ValueError):
@@ -82,6 +82,7 @@ class TrainConfig:
     # -- rewards and advantages
     reward: str = _later("task", "task", "model")  # what is maximised: the task's grade, or the score of reward_model
     reward_model: str | None = _later(None)  # a folder in the model's own, a folder or a hub id; None: the task's grade
+    failed_grading: str = _later("zero", "zero", "raise")  # a completion that makes its grader fail: 0, or the run ends
     reward_clip: float | None = _later(None)  # > 0: rewards are bounded to ±reward_clip (R++ App. B.2); None: not
     reward_scale: float = _later(1.0)  # > 0: then multiplied by it (R++ App. B.2)
     advantage: str = _later(
@@ -147,11 +148,11 @@ class TrainConfig:
     learning_rate: float = 1.5e-5  # > 0, peak (paper: 1.5e-5)
     warmup: float = 0.05  # [0, 1), share of the horizon over which the rate rises linearly
     adam_betas: tuple[float, ...] = (0.9, 0.95)  # (paper: .9, .95)
-    weight_decay: float = 0.1  # >= 0 (paper: .1)
+    weight_decay: float = 0.1  # >= 0 (paper: .1); not of norms and biases
     max_grad_norm: float = 1.0  # > 0 (paper: 1.0)
     minibatches: int = 4  # gradient steps per epoch over a rollout batch
     epochs: int = 2  # passes over a rollout batch
-    micro_batch_prompts: int | None = None  # prompts per forward and rank; None: the minibatch
+    micro_batch_prompts: int | None = None  # prompts of any forward on a rank; None: the minibatch
     dtype: str = field(default="float32", metadata=_one_of("float32", "bfloat16"))
     attn_implementation: str = _later("auto", "auto", "eager", "sdpa", "flash_attention_2")  # auto: as the model needs
     activation_checkpointing: bool = False

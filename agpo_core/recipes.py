@@ -64,7 +64,7 @@ RECIPES = {
         "AGPO, authors' code", "wandugu/paper_agpo, commit 11e5596, where it departs from the paper",
         {
             **CONTROLLERS,
-            "controller_scope": "prompt",  # ε and τ of each prompt; the running averages fold prompt by prompt
+            "controller_scope": "prompt",  # ε, τ and H of each prompt; all averages but the step KL's fold by prompt
             "clip_entropy": "ratio_ema",
             "step_kl": "ema",
             "delta": 0.1,

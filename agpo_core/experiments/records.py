@@ -154,7 +154,9 @@ def _scores(point: dict, task: str, on: str = "") -> dict:
     if task not in point["score"]:
         return {}
     n = point.get("samples", 0)
-    passes = {k: metrics.pass_at_k(n, point["right"][task], k).mean().item() for k in PASSES if k <= n}
+    right = point.get("right", {}).get(task)  # None: its rewards leave [0, 1]
+    tries = () if right is None else (k for k in PASSES if k <= n)
+    passes = {k: metrics.pass_at_k(n, right, k).mean().item() for k in tries}
     return {f"{on}score": point["score"][task], **{f"{on}pass_{k}": value for k, value in passes.items()}}
 
 

@@ -45,9 +45,11 @@ from agpo_core.tasks import SPLITS, Problem, Task, get_task
 from agpo_core.tasks.benchmarks.records import LETTERS
 from agpo_core.tasks.sandbox import SandboxRefused
 from agpo_core.training import evaluation_table
+from agpo_core.training.grades import graded
 from agpo_core.training.policy import load_policy, model_source, prefill
 from agpo_core.training.prompts import token_ids
 from agpo_core.training.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
+from agpo_core.training.ranks import OtherRankFailed, together
 from agpo_core.training.rollout import ENGINES, RolloutEngine, make_engine
 
 RECORDED = ("task", "id", "answers", "rewards", "tokens", "truncated", "too_long")  # no text of a benchmark
@@ -71,10 +73,11 @@ class Settings:
         system_prompt, template_arguments, stop_tokens: as in training, see `TrainConfig`; the first two where a task is
             asked in the chat template.
         seed: in [0, 2**31); keys the random streams.
-        batch: completions decoded at once, >= 1, but never fewer than k; changes a sample by rounding alone.
+        batch: completions decoded at once, >= 1; changes a sample by rounding alone.
         engine: "transformers" or "vllm".
         dtype: of the weights, "float32" or "bfloat16".
         data_dir: folder of the benchmarks' official files; None: from the hub.
+        failed_grading: "zero" (a completion that makes its grader fail counts as reward 0) or "raise".
     Raises:
         ConfigError: a value is out of range.
     """
@@ -98,6 +101,7 @@ class Settings:
     engine: str = "transformers"
     dtype: str = "float32"
     data_dir: str | None = None
+    failed_grading: str = "zero"
 
     def __post_init__(self):
         def require(ok: bool, name: str, rule: str) -> None:
@@ -112,7 +116,8 @@ class Settings:
         require(0 < self.top_p <= 1, "top_p", "in (0, 1]")
         require(0 <= self.seed < 2**31, "seed", "in [0, 2**31)")
         for name, choices in (("split", SPLITS), ("prompt", PROMPTS), ("template", TEMPLATES), ("grading", GRADINGS),
-                              ("engine", tuple(ENGINES)), ("dtype", ("float32", "bfloat16"))):  # fmt: skip
+                              ("engine", tuple(ENGINES)), ("dtype", ("float32", "bfloat16")),
+                              ("failed_grading", ("zero", "raise"))):  # fmt: skip
             require(getattr(self, name) in choices, name, f"one of {', '.join(choices)}")
         if self.template == "base" and (self.system_prompt is not None or self.template_arguments):
             raise ConfigError("template base: system_prompt and template_arguments are for a chat template; use auto.")
@@ -282,17 +287,20 @@ class Evaluator:
         for i, problem in enumerate(problems):
             stop = protocol.ask(problem).stop
             ended = [cut(text, stop) for text in texts[i]]
-            graded = [protocol.grade(problem, text) for text in ended]
+            grades, failed = zip(
+                *(graded(protocol.grade, problem, text, self.settings.failed_grading) for text in ended), strict=True
+            )
             lines.append(
                 {
                     "completions": ended,
-                    "answers": [None if g.answer is None else str(g.answer) for g in graded],
-                    "rewards": [g.reward for g in graded],
+                    "answers": [None if g.answer is None else str(g.answer) for g in grades],
+                    "rewards": [g.reward for g in grades],
                     "tokens": tokens[i],
                     "truncated": [
                         full and text == whole for full, text, whole in zip(limited[i], ended, texts[i], strict=True)
                     ],
                 }
+                | ({"failed_grades": failures} if (failures := [*filter(None, failed)]) else {})
             )
         return lines
 
@@ -360,7 +368,9 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
         ConfigError: the folder is a file, holds something else or is being written by another process, the model is
             found nowhere, or no prompt of a task fits.
         ValueError, FileNotFoundError, ConnectionError: a task or its records cannot be had.
+        GradingError: grading failed, and `failed_grading` is "raise".
         SandboxRefused: a task runs programs, and this machine offers no sandbox.
+        OtherRankFailed: another rank raised.
     """
     refuse_file(out)
     tasks = {name: get_task(name, settings.data_dir) for name in settings.tasks}
@@ -369,21 +379,17 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
     if _finished(out, identity):
         return pd.read_csv(out / "table.csv")
     before = provenance.memory()
-    with contextlib.closing(Evaluator(settings, tasks, _ranks().device)) as evaluator:
-        return _run(evaluator, problems, identity, out, command, before)
-
-
-def _run(
-    evaluator: Evaluator, problems: dict[str, list[Problem]], identity: dict, out: Path, command: list[str],
-    before: float,
-) -> pd.DataFrame:  # fmt: skip
-    """`run` with the model at hand; `before` is the memory that the process held without it."""
-    settings, tasks, state = evaluator.settings, evaluator.tasks, _ranks()
-    protocols = _protocols(evaluator, tasks, problems)
-    described = {name: protocol.described(problems[name][0]) for name, protocol in protocols.items()}
-    identity["protocols"] = described
-    _refuse_other(out, identity)
-    with _alone(out) if state.is_main_process else contextlib.nullcontext():
+    state = _ranks()
+    with contextlib.ExitStack() as held:
+        with together(state):
+            evaluator = held.enter_context(contextlib.closing(Evaluator(settings, tasks, state.device)))
+            protocols = _protocols(evaluator, tasks, problems)
+            described = {name: protocol.described(problems[name][0]) for name, protocol in protocols.items()}
+            identity["protocols"] = described
+            _refuse_other(out, identity)
+        with together(state):
+            if state.is_main_process:
+                held.enter_context(_alone(out))
         state.wait_for_everyone()
         if _finished(out, identity):  # by another process, meanwhile
             return pd.read_csv(out / "table.csv")
@@ -396,12 +402,14 @@ def _run(
         } | identity
         error = None
         try:
-            if state.is_main_process:
-                provenance.write_json(out / "run.json", record)
-            _answer_all(evaluator, protocols, problems, done, out / f"rank{state.process_index}.jsonl", state)
+            with together(state):
+                if state.is_main_process:
+                    provenance.write_json(out / "run.json", record)
+                _answer_all(evaluator, protocols, problems, done, out / f"rank{state.process_index}.jsonl", state)
             state.wait_for_everyone()
-            if state.is_main_process:
-                _merge(out, settings, problems, described)
+            with together(state):
+                if state.is_main_process:
+                    record |= _merge(out, settings, problems, described)
         except BaseException as raised:
             error = f"{type(raised).__name__}: {raised}"
             raise
@@ -534,10 +542,16 @@ def _answer_all(
             tokens = sum(sum(line["tokens"]) for line in lines)
             end = f"{start + len(part)} of {len(problems[name])} problems"
             print(f"{name}: {end}, {tokens} tokens in {seconds:.1f} s", file=sys.stderr, flush=True)
+        if failed := [sentence for line in lines for sentence in line.get("failed_grades", ())]:
+            sentence = f"{len(failed)} x grading failed, which counts as 0. The first: {failed[0]}"
+            print(sentence, file=sys.stderr, flush=True)
 
 
-def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], described: dict[str, dict]) -> None:
-    """Write the table, and the lines of all ranks in the order of the problems; a time is in the table alone."""
+def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], described: dict[str, dict]) -> dict:
+    """Write the table, and the lines of all ranks in the order of the problems; a time is in the table alone.
+
+    Returns what run.json says of it: of each task how many gradings failed, where some did.
+    """
     done = _lines(out)
     lines = {name: [done[name, problem.id] for problem in several] for name, several in problems.items()}
     tau = settings.temperature
@@ -552,6 +566,8 @@ def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], de
         out / "problems.jsonl",
         [{key: line[key] for key in line if key != "seconds"} for several in lines.values() for line in several],
     )
+    failed = {name: sum(len(line.get("failed_grades", ())) for line in several) for name, several in lines.items()}
+    return {"failed_grades": failed} if any(failed.values()) else {}
 
 
 def promote(out: Path, to: Path) -> None:
@@ -606,9 +622,10 @@ def main(argv: list[str] | None = None) -> None:
     add("--data-dir", help="the official files, each benchmark's in its own folder; default the hub")
     add("--engine", choices=tuple(ENGINES), default="transformers")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
-    add("--batch", type=int, default=defaults["batch"], help="completions decoded at once, default %(default)s; "
-        "a problem's k are never parted, so with k above it k at once")  # fmt: skip
+    add("--batch", type=int, default=defaults["batch"], help="completions decoded at once, default %(default)s")
     add("--seed", type=int, default=defaults["seed"])
+    add("--failed-grading", choices=("zero", "raise"), default=defaults["failed_grading"],
+        help="a completion that makes its grader fail counts as 0 (the default), or ends the evaluation")  # fmt: skip
     add("--out", type=Path, help="folder of the results; default one in outputs/runs/evaluation/")
     add("--record", help="a folder in outputs/reference/ that also receives them, without the benchmarks' texts")
     words = sys.argv[1:] if argv is None else argv
@@ -631,5 +648,5 @@ def main(argv: list[str] | None = None) -> None:
             if record:
                 promote(out, paths.reference() / record)
         state.destroy_process_group()
-    except (ConnectionError, FileNotFoundError, SandboxRefused, ValueError) as error:
+    except (ConnectionError, FileNotFoundError, OtherRankFailed, SandboxRefused, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")

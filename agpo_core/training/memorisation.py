@@ -80,7 +80,7 @@ def probe(
     Args:
         model, tokenizer: a causal language model, and its tokenizer; a chat template is not used.
         texts: what it may have memorised.
-        config: uses model, dtype, seed, engine, rollout_batch, group_size.
+        config: uses model, dtype, seed, engine, rollout_batch.
         shown: share of a text's tokens that it is shown, in (0, 1).
         temperature: >= 0; 0 decodes greedily.
     Returns:
@@ -115,7 +115,7 @@ def probe(
         chat_template="never", system_prompt=None, template_arguments=(), stop_tokens=(),
     )  # fmt: skip
     problems = [Problem("memorisation", str(i), *pairs[i]) for i in kept]
-    completions, at_once = [], config.rollout_batch // config.group_size
+    completions, at_once = [], config.rollout_batch
     with closing(make_engine(model, tokenizer, config)) as sampler:
         for first in range(0, len(problems), at_once):
             part = problems[first : first + at_once]

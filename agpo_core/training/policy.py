@@ -211,7 +211,7 @@ class ActorCritic(nn.Module):
         self.policy = policy
         self.body = copy.deepcopy(policy) if critic == "model" else None
         weight = next(policy.parameters())
-        self.value_head = nn.Linear(policy.config.hidden_size, 1).to(weight)
+        self.value_head = nn.Linear(_hidden_width(policy), 1).to(weight)
         nn.init.zeros_(self.value_head.weight)
         nn.init.zeros_(self.value_head.bias)
 
@@ -227,6 +227,13 @@ class ActorCritic(nn.Module):
     def critic_parameters(self) -> list[nn.Parameter]:
         """What belongs to the critic alone."""
         return [p for name, p in self.named_parameters() if not name.startswith("policy.") and p.requires_grad]
+
+
+@torch.no_grad()
+def _hidden_width(model: nn.Module) -> int:
+    """Width of the last hidden states, as a forward gives them: not in every model that of the layers."""
+    token = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
+    return model(input_ids=token, use_cache=False, output_hidden_states=True).hidden_states[-1].shape[-1]
 
 
 def logits_and_values(model: nn.Module, batch, config: TrainConfig) -> tuple[Tensor, Tensor | None]:
@@ -295,23 +302,107 @@ def prefill(model: nn.Module, ids_P_S: Tensor, mask_P_S: Tensor, **wanted):
     )
 
 
+LOGITS_AT_ONCE = 2**22  # that log-probabilities or entropies are computed of at once: 16 MiB in float32
+
+
 def token_logps(logits_B_T_V: Tensor, ids_B_T: Tensor, temperature=1.0) -> Tensor:
     """Log-probability of each token under softmax(logits / temperature), in float32.
+
+    Computed and differentiated a few tokens at a time: beside the logits and their gradient, memory holds the
+    intermediate values of `LOGITS_AT_ONCE` logits alone.
 
     Args:
         logits_B_T_V: logits; scaled before the softmax.
         ids_B_T: the tokens.
         temperature: > 0, a number or a (B, 1, 1) tensor.
     """
-    logits = logits_B_T_V.float() / temperature
-    chosen = logits.gather(-1, ids_B_T.unsqueeze(-1)).squeeze(-1)
-    return chosen - logits.logsumexp(dim=-1)
+    return _logps_at(logits_B_T_V, ids_B_T, temperature).squeeze(-1)
+
+
+def token_logps_and_T1(logits_B_T_V: Tensor, ids_B_T: Tensor, temperature) -> tuple[Tensor, Tensor]:
+    """`token_logps` at a temperature and at 1, with one gradient of the logits for both; arguments as there."""
+    return _logps_at(logits_B_T_V, ids_B_T, temperature, 1.0).unbind(dim=-1)
 
 
 def token_entropy(logits_B_T_V: Tensor) -> Tensor:
-    """Entropy in nats of each token's full distribution at T = 1, shape (B, T)."""
-    logps = logits_B_T_V.float().log_softmax(dim=-1)
-    return -(logps.exp() * logps).sum(dim=-1)
+    """Entropy in nats of each token's full distribution at T = 1, shape (B, T); a few tokens at a time."""
+    return _Entropy.apply(logits_B_T_V.flatten(end_dim=-2)).view(logits_B_T_V.shape[:-1])
+
+
+def _logps_at(logits_B_T_V: Tensor, ids_B_T: Tensor, *temperatures) -> Tensor:
+    """Log-probabilities at K temperatures, (B, T, K)."""
+    shape = ids_B_T.shape
+    each = [torch.as_tensor(t, dtype=torch.float32, device=ids_B_T.device).expand(*shape, 1) for t in temperatures]
+    temperature_N_K = torch.cat(each, dim=-1).flatten(end_dim=-2)
+    found_N_K = _Logps.apply(logits_B_T_V.flatten(end_dim=-2), ids_B_T.flatten(), temperature_N_K)
+    return found_N_K.view(*shape, len(temperatures))
+
+
+class _Logps(torch.autograd.Function):
+    """log softmax(logits / T)[id] of each token at K temperatures.
+
+    d log p_i / d logit_j = (1[i = j] - p_j) / T
+    """
+
+    @staticmethod
+    def forward(ctx, logits_N_V: Tensor, ids_N: Tensor, temperature_N_K: Tensor) -> Tensor:
+        found_N_K, normaliser_N_K = torch.empty_like(temperature_N_K), torch.empty_like(temperature_N_K)
+        for found, normaliser, logits, ids, temperatures in _chunks(
+            logits_N_V, found_N_K, normaliser_N_K, logits_N_V, ids_N, temperature_N_K
+        ):
+            for k, temperature in enumerate(temperatures.split(1, dim=1)):
+                scaled = logits.float() / temperature
+                normaliser[:, k] = scaled.logsumexp(dim=-1)
+                found[:, k] = scaled.gather(-1, ids.unsqueeze(-1)).squeeze(-1) - normaliser[:, k]
+        ctx.save_for_backward(logits_N_V, ids_N, temperature_N_K, normaliser_N_K)
+        return found_N_K
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient_N_K: Tensor):
+        logits_N_V, *saved = ctx.saved_tensors
+        found_N_V = torch.empty_like(logits_N_V)
+        for into, logits, gradients, ids, *of_k in _chunks(logits_N_V, found_N_V, logits_N_V, gradient_N_K, *saved):
+            whole = None
+            for gradient, temperature, normaliser in zip(*(t.split(1, dim=1) for t in (gradients, *of_k)), strict=True):
+                part = (logits.float() / temperature).sub_(normaliser).exp_().mul_(-gradient)
+                part.scatter_add_(-1, ids.unsqueeze(-1), gradient).div_(temperature)
+                whole = part if whole is None else whole.add_(part)
+            into.copy_(whole)
+        return found_N_V, None, None
+
+
+class _Entropy(torch.autograd.Function):
+    """H = -sum_j p_j log p_j of each token.
+
+    dH / d logit_j = -p_j (log p_j + H)
+    """
+
+    @staticmethod
+    def forward(ctx, logits_N_V: Tensor) -> Tensor:
+        found_N = torch.empty(len(logits_N_V), device=logits_N_V.device)
+        for found, logits in _chunks(logits_N_V, found_N, logits_N_V):
+            logps = logits.float().log_softmax(dim=-1)
+            found[:] = -(logps.exp().mul_(logps)).sum(dim=-1)
+        ctx.save_for_backward(logits_N_V, found_N)
+        return found_N
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient_N: Tensor):
+        logits_N_V, entropy_N = ctx.saved_tensors
+        found_N_V = torch.empty_like(logits_N_V)
+        for into, logits, entropy, gradient in _chunks(logits_N_V, found_N_V, logits_N_V, entropy_N, gradient_N):
+            logps = logits.float().log_softmax(dim=-1)
+            p = logps.exp()
+            into.copy_(p.mul_(logps.add_(entropy.unsqueeze(-1))).mul_(-gradient.unsqueeze(-1)))
+        return found_N_V
+
+
+def _chunks(logits_N_V: Tensor, *tensors_N: Tensor):
+    """The same rows of several tensors, `LOGITS_AT_ONCE` logits at a time."""
+    size = max(1, LOGITS_AT_ONCE // logits_N_V.shape[1])
+    return zip(*(tensor.split(size) for tensor in tensors_N), strict=True)
 
 
 def save_policy(model: nn.Module, tokenizer, folder) -> None:

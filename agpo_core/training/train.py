@@ -55,7 +55,7 @@ def _update_until_done(run: Run, stop_after: int | None, interrupts: Interrupts)
     config, horizon, engine = run.config, run.horizon, run.engine
     leaving = 0
     interrupts.hold()
-    while not horizon.done and horizon.updates != stop_after:
+    while not horizon.done and (stop_after is None or horizon.updates < stop_after):
         begun, before, update = time.perf_counter(), horizon.progress, horizon.updates
         run.set_learning_rate(before)
         prompts = run.prompts(update)
@@ -70,7 +70,7 @@ def _update_until_done(run: Run, stop_after: int | None, interrupts: Interrupts)
         batch = run.measure(rollouts)
 
         # The clip radius listens to the step KL of the update before (Eq. 4).
-        epsilon_P, run.clip_state, clip_log = run.radii(states, batch.entropy, run.step_kl)
+        epsilon_P, run.clip_state, clip_log = run.radii(states, batch, run.step_kl)
         batch.epsilon_B_1 = epsilon_P.repeat_interleave(config.group_size).unsqueeze(1)
         batch.advantages_B_T = run.advantages(rollouts, batch, greedy_P)
         former_log = run.remember(rollouts)
