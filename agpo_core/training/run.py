@@ -545,7 +545,8 @@ class Run:
             row["explained_variance"] = self.explained_variance(batch)
         if self.reward_model is not None:  # graded anew: groups may have been drawn again since
             graded = dataclasses.replace(rollouts)
-            score(graded, self.tasks, c.failed_grading)
+            with together(self.accelerator):
+                score(graded, self.tasks, c.failed_grading)
             row["reward_gold"] = self.gather(graded.rewards_B.view(-1, G).mean(dim=1)).mean().item()
         if rollouts.calls_B is not None:
             row |= self.tool_use(rollouts)
@@ -665,7 +666,8 @@ class Run:
         """Means over problems of what `reward_model.appraise` gives, over all ranks; too long prompts are left out."""
         problems = [problem for problem, fit in zip(problems, self.engine.fits(problems), strict=True) if fit]
         slots = range(len(problems))[self.accelerator.process_index :: self.accelerator.num_processes]
-        found = appraise(self, [problems[i] for i in slots], list(slots))
+        with together(self.accelerator):
+            found = appraise(self, [problems[i] for i in slots], list(slots))
         self.horizon.count("evaluation", self.total(sum(found["length"])))
         return {name: self.total(float(sum(values))) / len(problems) for name, values in found.items()}
 
