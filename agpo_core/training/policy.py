@@ -85,7 +85,8 @@ def _base_of_adapter(folder: Path) -> str | None:
         settings = json.loads((folder / "adapter_config.json").read_bytes())
     except (OSError, ValueError):
         return None
-    return settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    return base if isinstance(base, str) and model_source(base) != str(folder) else None
 
 
 def _file_digest(path: Path) -> str:

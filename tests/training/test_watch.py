@@ -90,3 +90,11 @@ def test_a_sentence_is_said_once():
     assert watching.see(QUIET | {"equal_groups": 1.0}) == []
     resumed = Watch(resolve("grpo"), rows(6, equal_groups=1.0), said=[rule])
     assert resumed.see(QUIET | {"equal_groups": 1.0}) == []
+
+
+def test_a_start_that_solves_nothing_is_spoken_of_once():
+    seen = Watch(resolve("grpo"))
+    assert seen.see_start({"macro": 0.01}) == []
+    ((rule, sentence),) = seen.see_start({"macro": 0.0})
+    assert rule == "start_solves_nothing" and "tokenizer" in sentence
+    assert seen.see_start({"macro": 0.0}) == []
