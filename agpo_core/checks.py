@@ -28,7 +28,7 @@ def check_rewards(rewards_P_G):
     finite_P = rewards_P_G.isfinite().all(dim=1)
     if not finite_P.all():
         rows = (~finite_P).nonzero().flatten().tolist()
-        raise ValueError(f"rewards_P_G is NaN or infinite in groups {rows}; grade every rollout in [0, 1].")
+        raise ValueError(f"rewards_P_G is NaN or infinite in groups {rows}; give every rollout a finite reward.")
 
 
 def check_same_shape(**tensors):

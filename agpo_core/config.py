@@ -7,15 +7,18 @@ per rollout batch, which it does not state, is the one under which the clip radi
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
+import reprlib
 import types
 import typing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 # Bumped by hand when a change of code alters the numbers of a run: recorded runs are then no longer reused.
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2  # norms and biases are no longer decayed
 
 
 class ConfigError(ValueError):
@@ -50,6 +53,12 @@ class TrainConfig:
         default="auto", metadata=_one_of("auto", "frozen_copy", "adapter_disabled", "none")
     )  # where pi_ref comes from; auto: adapters off under LoRA, else a frozen copy
 
+    # -- what the model reads, and what ends its turn (training/prompts.py)
+    chat_template: str = _later("auto", "auto", "always", "never")  # auto: where the tokenizer has one; never: as text
+    system_prompt: str | None = _later(None)  # first message of every chat; None: the template's own, if it has one
+    template_arguments: tuple[str, ...] = _later(())  # name=value, the value JSON: enable_thinking=false
+    stop_tokens: tuple[str, ...] = _later(())  # texts of tokens that end a completion, beside the model's own
+
     # -- horizon: learning rate, evaluations and stop are functions of the consumed share of it
     horizon_unit: str = field(default="tokens", metadata=_one_of("tokens", "updates", "seconds"))
     horizon: float = 100_000.0  # >= 0, in horizon_unit; 0 evaluates the start and stops
@@ -73,6 +82,7 @@ class TrainConfig:
     # -- rewards and advantages
     reward: str = _later("task", "task", "model")  # what is maximised: the task's grade, or the score of reward_model
     reward_model: str | None = _later(None)  # a folder in the model's own, a folder or a hub id; None: the task's grade
+    failed_grading: str = _later("zero", "zero", "raise")  # a completion that makes its grader fail: 0, or the run ends
     reward_clip: float | None = _later(None)  # > 0: rewards are bounded to ±reward_clip (R++ App. B.2); None: not
     reward_scale: float = _later(1.0)  # > 0: then multiplied by it (R++ App. B.2)
     advantage: str = _later(
@@ -138,12 +148,13 @@ class TrainConfig:
     learning_rate: float = 1.5e-5  # > 0, peak (paper: 1.5e-5)
     warmup: float = 0.05  # [0, 1), share of the horizon over which the rate rises linearly
     adam_betas: tuple[float, ...] = (0.9, 0.95)  # (paper: .9, .95)
-    weight_decay: float = 0.1  # >= 0 (paper: .1)
+    weight_decay: float = 0.1  # >= 0 (paper: .1); not of norms and biases
     max_grad_norm: float = 1.0  # > 0 (paper: 1.0)
     minibatches: int = 4  # gradient steps per epoch over a rollout batch
     epochs: int = 2  # passes over a rollout batch
-    micro_batch_prompts: int | None = None  # prompts per forward and rank; None: the minibatch
+    micro_batch_prompts: int | None = None  # prompts of any forward on a rank; None: the minibatch
     dtype: str = field(default="float32", metadata=_one_of("float32", "bfloat16"))
+    attn_implementation: str = _later("auto", "auto", "eager", "sdpa", "flash_attention_2")  # auto: as the model needs
     activation_checkpointing: bool = False
     shared_prompt: bool = True  # compute a group's prompt once in the training forward
 
@@ -160,6 +171,27 @@ class TrainConfig:
         for f in dataclasses.fields(self):
             object.__setattr__(self, f.name, _checked(f, getattr(self, f.name)))
         _check_ranges(self)
+
+    @property
+    def template_values(self) -> dict:
+        """What `template_arguments` say, as {name: value}.
+
+        Raises:
+            ConfigError: one is not name=value with a JSON value, or a name comes twice.
+        """
+        values = {}
+        for text in self.template_arguments:
+            name, _, value = text.partition("=")
+            try:
+                if not name.isidentifier() or name in values:
+                    raise ValueError
+                values[name] = json.loads(value)
+            except ValueError:
+                raise ConfigError(
+                    f"template_arguments must be texts name=value, each name once and the value JSON, such as "
+                    f'enable_thinking=false or effort="low"; got {text!r}.'
+                ) from None
+        return values
 
     @property
     def probe_size(self) -> int:
@@ -220,13 +252,111 @@ class TrainConfig:
 
 FIELDS = {f.name: f for f in dataclasses.fields(TrainConfig)}
 
+# The most that a number may be. Beyond it a run would not fit into any machine, would not end, or would leave what
+# float32 can hold; no run that makes sense comes near.
+HIGHEST = {
+    "lora_rank": 4096,
+    "train_problems": 10_000_000,
+    "dev_problems": 10_000_000,
+    "test_problems": 10_000_000,
+    "test_samples": 65_536,
+    "prompts_per_update": 65_536,
+    "micro_batch_prompts": 65_536,
+    "group_size": 65_536,
+    "probe_group_size": 65_536,
+    "rollout_batch": 1_048_576,
+    "max_completion_tokens": 1_048_576,
+    "max_sequence_tokens": 16_777_216,
+    "max_turns": 1000,
+    "max_observation_characters": 1_048_576,
+    "epochs": 1000,
+    "tau_base": 100.0,
+    "tau_min": 100.0,
+    "tau_max": 100.0,
+    "learning_rate": 10.0,
+    "critic_learning_rate": 10.0,
+    "weight_decay": 100.0,
+    "beta": 1000.0,
+    "dpo_beta": 1000.0,
+}
+HIGHEST_OF_OTHERS = 1.0e12  # of every other number
+LOWEST_RATE = 1.0e-12  # of a learning rate: a smaller one moves no float32 weight
+LOWEST_TEMPERATURE = 1.0e-6
+LEAST = 1.0e-30  # in size, of every other number that is not 0: float32 ends at 1e-38, and products come sooner
+HORIZONS = {"tokens": 1.0e13, "updates": 1.0e8, "seconds": 1.0e9}  # the longest, by unit: years on a cluster
+COMPLETIONS = 2**20  # of an update, the most
+TOKENS = 2**32  # of an update, the most: completions x max_completion_tokens
+ENTRIES = 1000  # of a list, the most
+
+AS_WRITTEN = ("system_prompt", "stop_tokens")  # texts for the model, which may hold line breaks
+_SHORT = reprlib.Repr()  # a value in a message: of a huge or deeply nested one the beginning
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def read_yaml(path) -> dict:
+    """The settings in a YAML file: `key: value`, each key once.
+
+    Args:
+        path: a file in UTF-8.
+    Returns:
+        dict, empty for an empty file.
+    Raises:
+        ConfigError: the file cannot be read, is not such a file, or holds a key twice; the message names the line.
+    """
+    import yaml
+
+    name = Path(path).name
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} is not UTF-8 at byte {error.start}: save it as UTF-8.") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}): write the settings there.") from error
+    try:
+        settings = yaml.load(text, Loader=_loader())
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        place = f"{name}, line {mark.line + 1}" if mark else name
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
+        raise ConfigError(f"{place}: {problem}. Write lines of the form `key: value`.") from error
+    except (ValueError, TypeError, RecursionError, OverflowError, AttributeError, KeyError) as error:
+        raise ConfigError(f"{name} holds a value that YAML cannot read ({error}): correct it.") from error
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{name} must hold lines of the form `key: value`.")
+    for key in settings:
+        if not isinstance(key, str):
+            raise ConfigError(f"{name}: the key {_SHORT.repr(key)} is not text: keys are names of settings.")
+    return settings
+
+
+@functools.cache
+def _loader():
+    """PyYAML's safe loader, which builds plain values alone, and refuses a key that stands twice."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node, deep=False):
+            seen = set()
+            for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                if (key.tag, key.value) in seen if isinstance(key, yaml.ScalarNode) else False:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} stands twice: keep one", key.start_mark
+                    )
+                if isinstance(key, yaml.ScalarNode):
+                    seen.add((key.tag, key.value))
+            return super().construct_mapping(node, deep)
+
+    return Loader
+
 
 def _refuse_unknown(params: dict) -> None:
     for key in params:
         if key not in FIELDS:
-            close = difflib.get_close_matches(key, FIELDS, n=1)
+            close = difflib.get_close_matches(str(key)[:80], FIELDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see agpo_core.config.TrainConfig."
-            raise ConfigError(f"unknown setting {key!r}: {hint}")
+            raise ConfigError(f"unknown setting {_SHORT.repr(key)}: {hint}")
 
 
 def _checked(f: dataclasses.Field, value):
@@ -239,33 +369,38 @@ def _checked(f: dataclasses.Field, value):
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
         if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"{f.name} must be a list of {item.__name__}, got {value!r}.")
+            raise ConfigError(f"{f.name} must be a list of {item.__name__}, got {_SHORT.repr(value)}.")
+        if len(value) > ENTRIES:
+            raise ConfigError(f"{f.name} must have at most {ENTRIES} entries, got {len(value)}.")
         return tuple(_as(f.name, item, v) for v in value)
     value = _as(f.name, kind, value)
     choices = f.metadata.get("choices")
     if choices and value not in choices:
-        raise ConfigError(f"{f.name} must be one of {', '.join(choices)}; got {value!r}.")
+        raise ConfigError(f"{f.name} must be one of {', '.join(choices)}; got {_SHORT.repr(value)}.")
     return value
 
 
 def _as(name: str, kind: type, value):
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        value = float(value) if abs(value) < 2**1000 else math.inf
     if kind is float and isinstance(value, str):
         raise ConfigError(
-            f"{name} must be a number, got the text {value!r}: in YAML a float needs a dot, write 1.0e-6 and not 1e-6."
+            f"{name} must be a number, got the text {_SHORT.repr(value)}: in YAML a float needs a dot, write 1.0e-6 "
+            "and not 1e-6."
         )
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise ConfigError(f"{name} must be {kind.__name__}, got {value!r}.")
+        raise ConfigError(f"{name} must be {kind.__name__}, got {_SHORT.repr(value)}.")
     if kind is float and not math.isfinite(value):
-        raise ConfigError(f"{name} must be finite, got {value!r}.")
+        raise ConfigError(f"{name} must be finite, got {_SHORT.repr(value)}.")
+    if kind is str and name not in AS_WRITTEN and not (value.isprintable() and value.strip()):
+        raise ConfigError(f"{name} must be a text of printable characters, got {_SHORT.repr(value)}.")
     return value
 
 
 def _check_ranges(c: TrainConfig) -> None:
     def require(ok: bool, name: str, rule: str) -> None:
         if not ok:
-            raise ConfigError(f"{name} must be {rule}; got {getattr(c, name)!r}.")
+            raise ConfigError(f"{name} must be {rule}; got {_SHORT.repr(getattr(c, name))}.")
 
     for name in ("group_size", "prompts_per_update", "max_completion_tokens", "max_sequence_tokens", "max_turns",
                  "max_observation_characters", "rollout_batch", "minibatches", "epochs"):  # fmt: skip
@@ -299,11 +434,19 @@ def _check_ranges(c: TrainConfig) -> None:
     require(all(bit in (0, 1) for bit in c.signals_mask), "signals_mask", "bits, 0 or 1")
     require(len(c.adam_betas) == 2, "adam_betas", "two numbers")
     require(all(0 <= b < 1 for b in c.adam_betas), "adam_betas", "in [0, 1), each")
+    for name in ("tasks", "test_tasks", "decontaminate"):
+        require(len(set(getattr(c, name))) == len(getattr(c, name)), name, "a list in which no name stands twice")
+    _check_sizes(c, require)
     require(
         c.prompts_per_update % c.minibatches == 0,
         "prompts_per_update",
         f"a multiple of minibatches ({c.minibatches}): groups are never split",
     )
+    if c.clip == "adaptive":
+        require(c.epsilon_base <= c.epsilon_max, "epsilon_base", f"at most epsilon_max ({c.epsilon_max})")
+    if c.temperature == "adaptive":
+        bounds = f"between tau_min ({c.tau_min}) and tau_max ({c.tau_max})"
+        require(c.tau_min <= c.tau_base <= c.tau_max, "tau_base", bounds)
     if c.beta > 0 and c.reference == "none":
         raise ConfigError("beta > 0 needs a reference policy: set reference, or beta to 0.0.")
     if c.reference == "adapter_disabled" and c.lora_rank == 0:
@@ -336,7 +479,59 @@ def _check_ranges(c: TrainConfig) -> None:
         raise ConfigError(
             "controller_scope prompt needs a probe of every prompt: set probe_share to 1.0, and probe_source to probe."
         )
+    asked = c.system_prompt is not None or bool(c.template_values)
+    if c.chat_template == "never" and asked:
+        raise ConfigError(
+            "system_prompt and template_arguments are for a chat template, and chat_template is never: leave them out, "
+            "or set chat_template to auto."
+        )
+    require("" not in c.stop_tokens, "stop_tokens", "texts of tokens, none of them empty")
     if c.activation_checkpointing and c.shared_prompt:
         raise ConfigError(
             "shared_prompt needs the prompt's cache, which activation checkpointing drops: set shared_prompt to false."
+        )
+    if c.method == "dpo":
+        _check_dpo(c)
+
+
+def _check_dpo(c: TrainConfig) -> None:
+    """DPO samples at tau_base and has a loss of its own: what asks for more than that is refused."""
+    if c.group_size == 1:
+        raise ConfigError("dpo pairs completions of one prompt, and group_size is 1: use at least 2.")
+    if c.dtype == "bfloat16":
+        raise ConfigError("dpo has no float32 weights beside bfloat16 ones to add small updates to: set dtype float32.")
+    for name, unread in (("critic", "none"), ("clip", "fixed"), ("temperature", "fixed"), ("kl_control", "fixed")):
+        if getattr(c, name) != unread:
+            raise ConfigError(f"dpo does not read {name}: set it to {unread}.")
+    if c.beta > 0:
+        raise ConfigError("dpo does not read beta, the weight of its reference is dpo_beta: set beta to 0.0.")
+
+
+def _check_sizes(c: TrainConfig, require) -> None:
+    """Refuse what no machine holds, what does not end, and what float32 cannot tell from 0 or infinity."""
+    for f in dataclasses.fields(c):
+        value = getattr(c, f.name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, (int, float)):
+                highest = HIGHEST.get(f.name, HIGHEST_OF_OTHERS)
+                if f.name != "horizon":
+                    require(number <= highest, f.name, f"at most {highest:g}")
+                require(number == 0 or abs(number) >= LEAST, f.name, f"0, or at least {LEAST:g}")
+    longest = HORIZONS[c.horizon_unit]
+    require(c.horizon <= longest, "horizon", f"at most {longest:g} {c.horizon_unit}")
+    for name in ("learning_rate", "critic_learning_rate"):
+        rate = getattr(c, name)
+        require(rate is None or rate >= LOWEST_RATE, name, f"at least {LOWEST_RATE:g}")
+    for name in ("tau_base", "tau_min"):
+        require(getattr(c, name) >= LOWEST_TEMPERATURE, name, f"at least {LOWEST_TEMPERATURE:g}")
+    for name in ("epsilon_base", "epsilon_min", "epsilon_max"):
+        require(getattr(c, name) < 1, name, "below 1: 1 - epsilon bounds a ratio, which is positive")
+    for name in ("group_size", *(["probe_group_size"] if c.needs_probe and c.probe_group_size else [])):
+        completions = c.prompts_per_update * getattr(c, name)
+        beside = f"prompts_per_update ({c.prompts_per_update}) x {name}"
+        require(completions <= COMPLETIONS, name, f"smaller: {beside} may be {COMPLETIONS} completions")
+        require(
+            completions * c.max_completion_tokens <= TOKENS,
+            "max_completion_tokens",
+            f"smaller: {beside} x max_completion_tokens may be {TOKENS} tokens an update",
         )

@@ -177,6 +177,15 @@ class AdaptiveClip:
         return max(step_kl, 0.0)
 
 
+def same_update(begun, state):
+    """Give the state with which a clip controller goes on to a further prompt of the same update.
+
+    Where each prompt has its own radius EMA(H) folds prompt by prompt, but the step KL is one number of the whole
+    update: each prompt reads its average as it was when the update began, and it folds once (the authors' code).
+    """
+    return {**state, **{name: begun[name] for name in ("step_kl_ema",) if name in begun}}
+
+
 @dataclass(frozen=True)
 class FixedTemperature:
     """Plain sampling: always τ, the τ_base of AGPO Eq. 12."""

@@ -190,14 +190,19 @@ def _now() -> datetime:
 
 @contextlib.contextmanager
 def explain_full_disk(path):
-    """Let a full disk raise an OSError that says which file, what is safe, and what to do."""
+    """Let a full disk raise an OSError that says which file, what is safe, and what to do.
+
+    Libraries that write weights raise errors of their own, which hold the system's words.
+    """
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        told = any(os.strerror(code).lower() in str(error).lower() for code in (errno.ENOSPC, errno.EDQUOT))
+        if number not in (errno.ENOSPC, errno.EDQUOT) and not told:
             raise
         raise OSError(
-            error.errno,
+            number or errno.ENOSPC,
             "no disk space left to write this file. Finished runs are untouched; free some space "
             "and run again, unfinished runs are resumed",
             str(path),
@@ -217,11 +222,11 @@ def read_json(path):
     """The content of a JSON file.
 
     Raises:
-        ValueError: the file is not JSON.
+        ValueError: the file is not JSON in UTF-8.
     """
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}): restore it, or delete it and run again.") from error
 
 
@@ -258,16 +263,6 @@ def read_jsonl(path) -> list[dict]:
     return rows
 
 
-def truncate_jsonl(path, keep) -> None:
-    """Keep only the lines for whose row `keep` is true, in one step; no file: nothing to do.
-
-    Raises:
-        OSError: the disk is full; the old file is untouched.
-    """
-    if Path(path).exists():
-        write_jsonl(path, filter(keep, read_jsonl(path)))
-
-
 def write_jsonl(path, rows) -> None:
     """Replace a JSON-lines file in one step.
 
@@ -277,13 +272,44 @@ def write_jsonl(path, rows) -> None:
     _replace(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-def _replace(path, text: str) -> None:
+def write_bytes(path, content: bytes) -> None:
+    """Replace a file in one step.
+
+    Raises:
+        OSError: the disk is full; the old file is untouched.
+    """
+    _replace(path, content)
+
+
+def sync(path) -> None:
+    """Put a file, or a folder's list of files, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folders(folder: Path) -> None:
+    """Put the lists of files of a folder, and of those in it, on the disk."""
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_dir():
+            sync(path)
+
+
+def sync_tree(folder: Path) -> None:
+    """Put a folder with all that it holds on the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        sync(path)
+
+
+def _replace(path, content: str | bytes) -> None:
     path = Path(path)
     temporary = path.with_name(path.name + ".tmp")
     try:
         with explain_full_disk(path):
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.write(text)
+            with open(temporary, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

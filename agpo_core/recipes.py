@@ -8,9 +8,11 @@ between two is the method's.
 """
 
 import argparse
+import reprlib
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from agpo_core.config import FIELDS, ConfigError, TrainConfig
+from agpo_core.config import FIELDS, ConfigError, TrainConfig, read_yaml
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Recipe:
     settings: dict = field(default_factory=dict)
 
 
+KIND = ("advantage", "clip", "temperature")  # the settings that give a method its name
 CONTROLLERS = {"clip": "adaptive", "temperature": "adaptive"}
 KL_IN_REWARD = {"kl_estimator": "k1", "kl_placement": "reward"}
 PPO = {"advantage": "gae", "critic": "head", **KL_IN_REWARD}
@@ -61,7 +64,7 @@ RECIPES = {
         "AGPO, authors' code", "wandugu/paper_agpo, commit 11e5596, where it departs from the paper",
         {
             **CONTROLLERS,
-            "controller_scope": "prompt",  # ε and τ of each prompt; the running averages fold prompt by prompt
+            "controller_scope": "prompt",  # ε, τ and H of each prompt; all averages but the step KL's fold by prompt
             "clip_entropy": "ratio_ema",
             "step_kl": "ema",
             "delta": 0.1,
@@ -105,15 +108,28 @@ def load(path) -> TrainConfig:
     """Read a run's `config.yaml`; the method's recipe fills in what the file does not say.
 
     Raises:
-        ConfigError: see `resolve`; the file names no method.
+        ConfigError: see `config.read_yaml` and `resolve`; the file names no method, or one that it is not.
     """
-    import yaml
-
-    with open(path, encoding="utf-8") as file:
-        params = yaml.safe_load(file) or {}
+    params = read_yaml(path)
     if "method" not in params:
         raise ConfigError(f"{path} names no method: add one of {', '.join(RECIPES)}.")
-    return resolve(**params)
+    config = resolve(**params)
+    if (other := _truer_name(config)) is not None:
+        settings = ", ".join(f"{name} {getattr(config, name)}" for name in KIND)
+        raise ConfigError(
+            f"{Path(path).name}: method {config.method} with {settings} is not {config.method} but of the kind of "
+            f"{other}: set method to {other}, or leave these settings out."
+        )
+    return config
+
+
+def _truer_name(config: TrainConfig) -> str | None:
+    """The recipe whose estimator and controllers a configuration has, where its own method's are others."""
+    wanted = [getattr(config, name) for name in KIND]
+    kinds = {method: [getattr(resolve(method), name) for name in KIND] for method in RECIPES if method != "dpo"}
+    if config.method == "dpo" or kinds[config.method] == wanted:
+        return None
+    return next((method for method, kind in kinds.items() if kind == wanted), None)
 
 
 def difference(method: str, other: str) -> dict[str, tuple]:
@@ -148,8 +164,8 @@ def _text(value) -> str:
 
 
 def _recipe(method: str) -> Recipe:
-    if method not in RECIPES:
-        raise ConfigError(f"unknown method {method!r}: choose one of {', '.join(RECIPES)}.")
+    if not isinstance(method, str) or method not in RECIPES:
+        raise ConfigError(f"unknown method {reprlib.repr(method)}: choose one of {', '.join(RECIPES)}.")
     return RECIPES[method]
 
 

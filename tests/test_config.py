@@ -1,10 +1,15 @@
 """Settings: typed, checked, refused where unknown, saved and loaded unchanged."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agpo_core import config as module
 from agpo_core import recipes
@@ -229,6 +234,9 @@ CHANGED = {  # a value other than the default, where none follows from the defau
     "train_problems": 30,
     "test_samples": 16,
     "data_dir": "folder",
+    "system_prompt": "Be brief.",
+    "template_arguments": ["enable_thinking=false"],
+    "stop_tokens": ["\n"],
     "lora_rank": 1,
     "probe_group_size": 2,
     "micro_batch_prompts": 1,
@@ -288,3 +296,108 @@ def test_the_hash_changes_with_the_numerics_version_and_with_nothing_else(monkey
     assert int(first, 16) >= 0
     monkeypatch.setattr(module, "NUMERICS_VERSION", module.NUMERICS_VERSION + 1)
     assert TrainConfig().hash() != first
+
+
+# -- what cannot end well is refused when it is loaded
+
+
+def numbers(f):
+    """Whether a field holds a number, or a list of them."""
+    return any(kind in str(f.type) for kind in ("int", "float")) and f.type is not bool
+
+
+@pytest.mark.parametrize("value", [10**400, 1e300, 1e39, 10**18, 1e-40, -1e300])
+@pytest.mark.parametrize("name", [name for name, f in FIELDS.items() if numbers(f)])
+def test_a_number_that_no_run_can_have_is_refused_by_name(name, value):
+    default = FIELDS[name].default
+    if isinstance(default, tuple):
+        value = [value, *default[1:]]
+    with pytest.raises(ConfigError, match=name) as caught:
+        TrainConfig.from_dict({name: value})
+    assert len(str(caught.value)) < 250 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"prompts_per_update": 65536, "group_size": 1024, "minibatches": 4}, "group_size must be smaller"),
+        ({"clip": "adaptive", "prompts_per_update": 65536, "probe_group_size": 64}, "probe_group_size must be smaller"),
+        ({"prompts_per_update": 4096, "max_completion_tokens": 2**18}, "max_completion_tokens must be smaller"),
+        ({"horizon": 1e9, "horizon_unit": "updates"}, "horizon must be at most 1e.08 updates"),
+        ({"epsilon_base": 1.0}, "epsilon_base must be below 1"),
+        ({"epsilon_max": 1.5}, "epsilon_max must be below 1"),
+        ({"clip": "adaptive", "epsilon_base": 0.5}, r"epsilon_base must be at most epsilon_max \(0.4\)"),
+        ({"temperature": "adaptive", "tau_base": 1.6}, r"tau_base must be between tau_min \(0.5\) and tau_max \(1.5\)"),
+        ({"temperature": "adaptive", "tau_base": 0.4}, "tau_base must be between"),
+        ({"tasks": ["steps", "steps"]}, "tasks must be a list in which no name stands twice"),
+        ({"test_tasks": ["a", "b", "a"]}, "test_tasks must be a list in which no name"),
+        ({"tasks": [str(i) for i in range(2000)]}, "tasks must have at most 1000 entries"),
+        ({"model": ""}, "model must be a text of printable characters"),
+        ({"data_dir": "a\0b"}, "data_dir must be a text of printable characters"),
+    ],
+)
+def test_what_does_not_fit_together_or_does_not_end_is_refused(params, message):
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig.from_dict(params)
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefghij", "bcdefghijk", strict=True)
+)
+ODD_FILES = {
+    "not YAML": (b"method: [grpo\n", "line 2"),
+    "a tab": (b"method:\tgrpo\n", "line 1"),
+    "not UTF-8": (b"method: grpo\nmodel: \xff\xfe\n", "is not UTF-8 at byte 20"),
+    "UTF-16": ("method: grpo\n".encode("utf-16"), "is not UTF-8"),
+    "control characters": (b"method: grpo\0\n", "special characters are not allowed"),
+    "a list": (b"- method\n- grpo\n", "must hold lines of the form `key: value`"),
+    "a number": (b"7\n", "must hold lines of the form"),
+    "nothing": (b"", "names no method"),
+    "a key twice": (b"method: grpo\nbeta: 0.1\nbeta: 0.2\n", "line 3: the key 'beta' stands twice"),
+    "a key twice, quoted": (b"method: grpo\n'beta': 0.1\nbeta: 0.2\n", "'beta' stands twice"),
+    "a number as key": (b"method: grpo\n7: 1\n", "the key 7 is not text"),
+    "a list as key": (b"method: grpo\n[a, b]: 1\n", "line 2"),
+    "no key": (b"method: grpo\n~: 1\n", "the key None is not text"),
+    "a Python tag": (b"method: grpo\nmodel: !!python/name:os.system ''\n", "line 2: could not determine"),
+    "another tag": (b"method: !secret grpo\n", "line 1: could not determine"),
+    "two documents": (b"method: grpo\n---\nmethod: agpo\n", "line 2: but found another document"),
+    "no such date": (b"method: grpo\nmodel: 2026-13-45\n", "holds a value that YAML cannot read"),
+    "a number of 5000 digits": (b"method: grpo\nseed: " + b"9" * 5000 + b"\n", "holds a value that YAML cannot read"),
+    "deep nesting": (b"method: " + b"[" * 1500, "config.yaml"),
+    "a bomb": (BOMB.encode() + b"method: grpo\ntasks: *k\n", "unknown setting 'a'"),
+    "a bomb as value": (b"method: grpo\ntasks: [" + BOMB.replace("\n", "").encode() + b"]\n", "config.yaml|tasks"),
+    "an unknown anchor": (b"method: *a\n", "line 1: "),
+    "a method that is a list": (b"method: [grpo]\n", "unknown method"),
+    "a method that is null": (b"method:\n", "unknown method None"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_FILES)
+def test_an_odd_file_is_refused_in_one_line(tmp_path, name):
+    content, message = ODD_FILES[name]
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        recipes.load(tmp_path / "config.yaml")
+    assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named_and_so_is_a_folder_in_its_place(tmp_path):
+    for path in (tmp_path / "config.yaml", tmp_path):
+        with pytest.raises(ConfigError, match=f"{path.name} cannot be read"):
+            recipes.load(path)
+
+
+WORDS = st.sampled_from(
+    [*FIELDS, *recipes.RECIPES, "[", "]", "{", "}", ": ", "\n", "- ", "&a ", "*a ", "!!int ", "!!binary ", "? ", "'",
+     '"', "<<: ", "|\n ", "%YAML 9\n", "---\n", "1e999", ".nan", "0x1F", "1:60:60", "2026-01-01", "null", "\t", "#"]
+)  # fmt: skip
+
+
+@given(st.one_of(st.lists(st.one_of(WORDS, st.text(max_size=4))).map("".join).map(str.encode), st.binary(max_size=40)))
+@settings(deadline=None)
+def test_whatever_a_file_holds_it_is_loaded_or_refused(content):
+    with tempfile.NamedTemporaryFile() as file:
+        for start in (b"", b"method: grpo\n"):
+            Path(file.name).write_bytes(start + content)
+            with contextlib.suppress(ConfigError):
+                assert recipes.load(file.name).hash()

@@ -172,12 +172,3 @@ def test_a_line_damaged_in_the_middle_is_named(tmp_path):
     path.write_text('{"update": 1}\n{"upda\n{"update": 3}\n')
     with pytest.raises(ValueError, match=r"metrics\.jsonl is damaged in line 2"):
         provenance.read_jsonl(path)
-
-
-def test_truncating_keeps_the_wanted_lines_and_no_torn_one(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"update": 1}\n{"update": 2}\n{"update": 3}\n{"upd')
-    provenance.truncate_jsonl(path, lambda row: row["update"] <= 2)
-    assert path.read_text() == '{"update": 1}\n{"update": 2}\n'
-    provenance.truncate_jsonl(tmp_path / "absent.jsonl", lambda row: True)
-    assert os.listdir(tmp_path) == ["metrics.jsonl"]

@@ -104,3 +104,31 @@ def test_a_file_without_a_method_is_refused(tmp_path):
     (tmp_path / "config.yaml").write_text("epsilon_base: 0.1\n")
     with pytest.raises(ConfigError, match="names no method: add one of .*grpo"):
         recipes.load(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        ("method: grpo\nclip: adaptive\ntemperature: adaptive\n", "agpo"),
+        ("method: grpo\nclip: adaptive\n", "agpo_no_ats"),
+        ("method: agpo\nclip: fixed\ntemperature: fixed\n", "grpo"),
+        ("method: ppo\nadvantage: group\ncritic: none\n", "grpo"),
+        ("method: agpo\nadvantage: reinforce_pp_baseline\n", "agpo_global"),
+    ],
+)
+def test_a_file_whose_method_is_another_by_its_settings_is_refused(tmp_path, lines, name):
+    (tmp_path / "config.yaml").write_text(lines)
+    with pytest.raises(ConfigError, match=f"set method to {name}, or leave"):
+        recipes.load(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize("lines", ["method: agpo\ndispersion: mad\nbeta: 0.0\n", "method: agpo\nadvantage: dr_grpo\n"])
+def test_what_has_no_name_of_its_own_or_is_a_knob_may_be_set(tmp_path, lines):
+    (tmp_path / "config.yaml").write_text(lines)
+    assert recipes.load(tmp_path / "config.yaml").method == "agpo"
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_the_file_of_every_method_is_taken(tmp_path, method):
+    resolve(method).save(tmp_path / "config.yaml")
+    assert recipes.load(tmp_path / "config.yaml") == resolve(method)

@@ -323,7 +323,7 @@ def changes(params: dict, recorded: dict) -> list[str]:
     ]
 
 
-RUN_FILES = ("run.json", "config.yaml", "metrics.jsonl", "eval.json")
+RUN_FILES = ("run.json", "metrics.jsonl", "eval.json")  # and config.yaml, without folders of this machine
 
 
 def promote(experiment: str, profile: str, runs_to: str | None = None) -> Path:
@@ -360,6 +360,8 @@ def promote(experiment: str, profile: str, runs_to: str | None = None) -> Path:
         for name in RUN_FILES:
             if (job.folder / name).exists():  # a start has no updates, so no metrics
                 shutil.copy(job.folder / name, folder / name)
+        settings = {name: records.portable(value) for name, value in job.config.to_dict().items()}
+        TrainConfig.from_dict(settings).save(folder / "config.yaml")
     return to
 
 

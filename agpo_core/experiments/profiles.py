@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import yaml
-
 from agpo_core import paths
-from agpo_core.config import ConfigError
+from agpo_core.config import read_yaml
 
 
 def profile_file(profile: str) -> Path:
@@ -22,15 +20,9 @@ def read(file: Path) -> dict:
     """The settings in a file; none where there is no file.
 
     Raises:
-        ConfigError: it does not hold lines of the form `key: value`.
+        ConfigError: see `config.read_yaml`.
     """
-    if not file.is_file():
-        return {}
-    with file.open(encoding="utf-8") as stream:  # a stream: YAML's errors then name the file
-        settings = yaml.safe_load(stream) or {}
-    if not isinstance(settings, dict):
-        raise ConfigError(f"{file.name} must hold lines of the form `key: value`.")
-    return settings
+    return read_yaml(file) if file.is_file() else {}
 
 
 def settings(notebook: str, profile: str) -> dict:

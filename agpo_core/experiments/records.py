@@ -154,7 +154,9 @@ def _scores(point: dict, task: str, on: str = "") -> dict:
     if task not in point["score"]:
         return {}
     n = point.get("samples", 0)
-    passes = {k: metrics.pass_at_k(n, point["right"][task], k).mean().item() for k in PASSES if k <= n}
+    right = point.get("right", {}).get(task)  # None: its rewards leave [0, 1]
+    tries = () if right is None else (k for k in PASSES if k <= n)
+    passes = {k: metrics.pass_at_k(n, right, k).mean().item() for k in tries}
     return {f"{on}score": point["score"][task], **{f"{on}pass_{k}": value for k, value in passes.items()}}
 
 
@@ -187,7 +189,7 @@ def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> d
     return {
         "experiment": experiment,
         "profile": profile,
-        "params": {name: _portable(value) for name, value in params.items()},
+        "params": {name: portable(value) for name, value in params.items()},
         **shared,
         "command": records[0]["command"] if records else None,
         "started": min((r["started"] for r in records), default=None),
@@ -196,10 +198,10 @@ def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> d
     }
 
 
-def _portable(value):
+def portable(value):
     """Of an absolute path its last part: a record names no folder of the machine that made it."""
     if isinstance(value, list):
-        return [_portable(item) for item in value]
+        return [portable(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import nbconvert
 import papermill
-import yaml
 from nbclient.exceptions import DeadKernelError
 from traitlets.config import Config
 
@@ -102,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         parameters = {name: load_parameters(name, args.profile) for name in args.notebooks}
-    except (ConfigError, FileNotFoundError, yaml.YAMLError) as error:
+    except (ConfigError, FileNotFoundError) as error:
         parser.error(str(error))
 
     seconds, failed = {}, []

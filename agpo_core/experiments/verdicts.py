@@ -178,6 +178,12 @@ def agreement_text(results: Results, record: Results | None) -> str:
     table = agreement(results.runs, record.runs)
     total, known, same = (int(table[name].sum()) for name in ("runs", "recorded", "identical"))
     lines = [f"{same} of {total} runs equal the recorded run of the same settings, seed and start."]
+    ours, theirs = (found.meta.get("numerics_version") for found in (results, record))
+    if ours != theirs:
+        lines = [
+            f"The record is of numerics version {_listed(theirs)}, these runs are of {_listed(ours)}: none is expected "
+            "to equal its recorded run, and all are judged as fresh."
+        ]
     if known > same:
         lines.append(f"{known - same} differ from theirs, as they may on another kind of machine.")
     for row in table[table["agrees"] != "identical"].itertuples():
@@ -190,6 +196,10 @@ def agreement_text(results: Results, record: Results | None) -> str:
     else:
         verdict = "Agrees with the record."
     return "\n".join([verdict, *lines])
+
+
+def _listed(versions) -> str:
+    return " and ".join(map(str, versions or ["unknown"]))
 
 
 def _as_predicted(row) -> str:

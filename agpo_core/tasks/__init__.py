@@ -29,7 +29,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Graded:
-    """A judged completion: its reward in [0, 1] and its vote key (None: no answer was found)."""
+    """A judged completion: its reward, any finite real number, and its vote key (None: no answer was found).
+
+    The papers' tasks give rewards in [0, 1], where 1 is right. Where a task's rewards leave that range, no reward says
+    that an answer is right: scores are then mean rewards, and there is no pass@k.
+    """
 
     reward: float
     answer: Hashable | None
@@ -50,7 +54,7 @@ class Task(Protocol):
         """The problems of "train", "dev" or "test"; the same list on every call and machine."""
 
     def grade(self, problem: Problem, completion: str) -> Graded:
-        """Judge one completion. Never raises, whatever the completion holds."""
+        """Judge one completion, whatever it holds; where this raises, `failed_grading` of a run says what follows."""
 
 
 # The nine micro-tasks, in the order of the paper's benchmarks (AGPO Table 1).

@@ -54,7 +54,7 @@ INTERPRETER_BYTES = 64 * sandbox.MIB  # beside the problem's own memory limit, f
 BUDGET_SECONDS = 60.0  # wall clock of all tests of one submission
 
 _TAGS = {"python": "python", "python3": "python", "py": "python", "cpp": "cpp", "c++": "cpp", "cc": "cpp", "cxx": "cpp"}
-_BLOCK = re.compile(r"^[ \t]*```[ \t]*([A-Za-z0-9+]*)[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"[ \t]*```[ \t]*([A-Za-z0-9+]*)[^`]*")
 _TEXT_LIMITS = re.compile(
     r"\n*Time Limit: \{'seconds': (\d+), 'nanos': (\d+)\}\s*Memory Limit: (\d+) Bytes\s*\Z|"
     r"\n*Time Limit: None\s*Memory Limit: (\d+) Bytes\s*\Z"
@@ -94,7 +94,8 @@ class CodeContests:
         """The official train, valid (as dev) and test splits, less the problems that cannot be graded.
 
         Left out, with a line in the log: those without a test, and those that read or write a named file. Warns when
-        this machine has no sandbox to grade in, and when there are fewer records than the official test split has.
+        this machine has no sandbox to grade in or cannot compile C++, and when there are fewer records than the
+        official test split has.
 
         Raises:
             FileNotFoundError, ValueError: a file of `data_dir` is missing or not in the official format.
@@ -102,10 +103,12 @@ class CodeContests:
         """
         if split not in SPLITS:
             raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
-        try:
-            sandbox.require()
-        except sandbox.SandboxRefused as refusal:
-            warnings.warn(f"{self.name}: completions cannot be graded here. {refusal}", stacklevel=2)
+        for language, what in (("python", "completions cannot be graded here"), ("cpp", "C++ programs get 0 here")):
+            try:
+                sandbox.require(language)
+            except sandbox.SandboxRefused as refusal:
+                warnings.warn(f"{self.name}: {what}. {refusal}", stacklevel=2)
+                break
         problems, records = self._loaded(split)
         if split == "test":
             warn_of_a_part(self.name, records, LISTED[self.name].sizes[split])
@@ -118,12 +121,20 @@ class CodeContests:
         print the same tokens on the others. A program that gets nowhere on any test has none.
 
         Raises:
-            sandbox.SandboxRefused: this machine offers no sandbox, or no C++ compiler for a C++ program.
+            sandbox.SandboxRefused: this machine offers no sandbox. A C++ program that cannot be compiled here for want
+                of a compiler gets 0 like any that does not compile: its language is the completion's choice, and no
+                completion may end a run.
         """
         found = extract(completion)
         if found is None:
             return Graded(0.0, None)
         program, language = found
+        sandbox.require()
+        if language == "cpp":
+            try:
+                sandbox.require("cpp")
+            except sandbox.SandboxRefused:  # `problems` has warned of it
+                return Graded(0.0, None)
         results = sandbox.run_all(
             program, [stdin for stdin, _ in problem.tests], language, limits_of(problem), BUDGET_SECONDS
         )
@@ -181,7 +192,16 @@ def extract(completion: str) -> tuple[str, str] | None:
     A block that names one of the two languages goes before one that names none (often a sample of the output). The
     latter is C++ when it includes a header. A block without its closing fence was cut off and does not count.
     """
-    blocks = [(tag.lower(), body) for tag, body in _BLOCK.findall(completion)]
+    blocks, tag, body = [], None, []
+    for line in completion.split("\n"):
+        if tag is None:
+            if fence := _FENCE.fullmatch(line):
+                tag, body = fence[1].lower(), []
+        elif line.strip(" \t") == "```":
+            blocks.append((tag, "".join(f"{inner}\n" for inner in body)))
+            tag = None
+        else:
+            body.append(line)
     named = [(body, _TAGS[tag]) for tag, body in blocks if tag in _TAGS]
     plain = [(body, "cpp" if "#include" in body else "python") for tag, body in blocks if not tag]
     return (named or plain or [None])[-1]

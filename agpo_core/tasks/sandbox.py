@@ -4,49 +4,100 @@ It guards a training machine against the accidents of such programs, and against
 can be had by reading a file. It shares the kernel with what it guards: it is no virtual machine, and no place for code
 written by an attacker who holds an unknown hole of the kernel.
 
-**Full** (the default; Linux 5.14 or newer with user namespaces open to users; root or not). What a program gets:
+Whatever a program does is its own result: once it has started `run` returns a `Result`, and raises nothing. A sandbox
+that cannot be built is refused, before anything has run.
 
-- files: a root of its own. Readable: the system's /usr (with /bin, /lib and the linker's cache), the running Python's
-  installation and its packages, five harmless devices, its own processes under /proc. Nothing else of the machine
-  exists there: no home, no /tmp, no /etc (/etc/passwd holds one made-up line). Writable: a scratch folder in memory,
-  of a given size and number of files, gone with the program.
-- network: none. A network namespace with nothing in it, and the call that makes sockets is refused (Unix sockets too).
-- processes: a process namespace of its own. It sees and signals nothing outside, and when it ends, or at the
-  deadline, the kernel kills all that is left in it: children that left the session too. `run` returns after that.
-- limits: CPU seconds and address space a process; memory over all processes, looked at every 50 ms (a burst may pass
-  it by what is written in that time); processes and threads; size of a file; open files; no core dumps; output, cut
-  off at a cap. Wall clock.
-- environment: four variables, none of the caller's. No privilege can be gained; tracing, shared memory, keyrings,
-  further namespaces and the like are refused by a seccomp filter (x86-64 and aarch64).
+Two kinds. **Full** is the default (Linux 5.14 or newer with user namespaces open to users; root or not). **Weak** is
+for kernels and containers without user namespaces (Docker's default, Ubuntu 24.04's); it is refused unless the caller
+passes `weak=True` or the environment says AGPO_WEAK_SANDBOX=1. What each holds:
 
-Not isolated: time, the kernel's version and the number of cores can be seen; cores, caches and memory bandwidth are
-shared; CPU time is limited for each process, so all together may use the cores until the deadline.
+                    FULL                                             WEAK
+------------------  -----------------------------------------------  -----------------------------------------------
+files read          a root of its own: the system's programs,        the same files, by Landlock (Linux 5.13),
+                    libraries, headers and /usr/share; the           without /proc; before 5.13 nothing is held.
+                    interpreter's or the compiler's own files; five  Names, sizes and times of other files can be
+                    devices; its own /proc. No home, no project, no  probed
+                    /tmp and no /etc exists there
 
-**Weak** (kernels or containers without user namespaces; Docker's default, Ubuntu 24.04's): refused, unless the
-caller passes `weak=True` or the environment says AGPO_WEAK_SANDBOX=1. The limits, the filter (so no network and no
-tracing) and the cleared environment are the same; files are confined by Landlock where the kernel has it (5.13), and
-signals too from 6.12 on. Left over: the scratch folder lies on the disk, and the number of its files has no limit; the
-process limit counts all threads of the user; names of files outside can be probed; before 6.12 a program of the same
-user can kill its watcher and outlive the deadline.
+files changed       a scratch folder in memory, gone with the        a scratch folder on the disk, removed after the
+                    program; the rest is read-only                   run; the rest by Landlock. Calls that change
+                                                                     modes and times do nothing; those that change
+                                                                     owners and attributes are refused
 
-Which of these hold is not assumed but tried, once a process, by a program that attempts them. `python -m
+scratch folder      size and number of files are held by the kernel  looked at every 50 ms: past its size or number
+                                                                     the program is ended; a burst may pass it.
+                                                                     Files deleted while open count where the
+                                                                     watcher may look into the program (not as root
+                                                                     without CAP_SYS_PTRACE)
+
+network             a namespace with nothing in it; no call makes,   the same calls are refused; there is no
+                    names or connects a socket, but for a connected  namespace
+                    pair of Unix streams
+
+namespaces          unshare, clone and clone3 make none              the same
+
+other processes     those outside do not exist                       their numbers are seen. Signals stay inside by
+                                                                     Landlock (6.12); before 6.12 a process may
+                                                                     signal only itself and its group, so that it
+                                                                     cannot stop a child by its number
+
+limits, priority,   refused                                          refused
+affinity of others
+
+its watcher         process 1 of the namespace, which no signal      another user's where root asks; else held by
+                    reaches                                          the two rows above
+
+the end             the kernel kills the namespace                   one signal to the process group, which nothing
+                                                                     can leave: setsid and setpgid do nothing
+
+CPU, address        limits of each process                           the same
+space, file size,
+open files
+
+memory of all       looked at every 50 ms; a burst may pass it by    the same
+                    what is written in that time
+
+processes, threads  counted in the namespace                         counted over the user: what others start or end
+                                                                     meanwhile shifts the limit
+
+output              cut off at a cap                                 the same
+
+the rest            four environment variables, none of the          the same
+                    caller's; no privilege can be gained; tracing,
+                    shared memory, keyrings and the like are
+                    refused (x86-64 and aarch64)
+
+not held            time, the kernel's version and the number of     the same; pipes and timers count for the user
+                    cores can be seen; cores, caches and memory
+                    bandwidth are shared; all processes together
+                    may use the cores until the deadline
+
+Where the interpreter or the compiler is installed in a home folder itself, so that its files are not apart from the
+rest, the sandbox is refused.
+
+Which walls hold is not assumed but tried, once a process, by a program that attempts them. `python -m
 agpo_core.tasks.sandbox` prints the outcome.
 """
 
 from __future__ import annotations
 
 import ast
+import logging
 import marshal
 import os
+import pwd
 import re
+import select
 import selectors
 import shutil
 import signal
+import site
 import socket
 import stat
 import struct
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -63,8 +114,17 @@ PYTHON = sys.executable
 
 _LAUNCHER = str(Path(__file__).with_name("sandbox_launcher.py"))
 _GRACE_SECONDS = 30.0  # for building and tearing down on a machine that is busy; past it the launcher is killed
-_ATTEMPTS = 3  # a machine short of processes or descriptors fails for a moment, not for good
+_PAUSES = (0.05, 0.2, 1.0, 4.0)  # seconds before building is tried again: a machine may be short of processes
+_SYSTEM = (
+    *("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/alternatives"),
+    *(
+        f"/usr/{local}{folder}"
+        for local in ("", "local/")
+        for folder in ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "include", "share")
+    ),
+)
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,9 +158,10 @@ COMPILE_LIMITS = Limits(
 class Result:
     """How a run ended.
 
-    `reason`: "ok" (exit status 0), "crashed" (another status, or a signal), "timeout", "memory", "output" (more than
-    the cap; what fits is kept) or "compile" (it never ran; stderr is the compiler's). `status`: the exit status,
-    -n for signal n, None where the sandbox ended it. `seconds`: wall clock of the program alone.
+    `reason`: "ok" (exit status 0), "crashed" (another status, a signal, or too much in the scratch folder), "timeout",
+    "memory", "output" (more than the cap; what fits is kept) or "compile" (it never ran; stderr says why).
+    `status`: the exit status, -n for signal n, None where the sandbox ended it or never began. `seconds`: wall clock
+    of the program alone.
     """
 
     stdout: str
@@ -135,7 +196,7 @@ def run(
     Returns:
         how it ended, whatever the program did.
     Raises:
-        SandboxRefused: the machine offers no such sandbox, or no compiler.
+        SandboxRefused: the machine offers no such sandbox, or no compiler; nothing has run then.
         ValueError: an unknown language.
 
     Example:
@@ -166,7 +227,10 @@ def run_all(
     if language not in LANGUAGES:
         raise ValueError(f"language: unknown {language!r}; use one of {', '.join(LANGUAGES)}")
     require(language, weak)
+    if "\0" in program:
+        return [Result("", "SyntaxError: source code cannot contain null bytes\n", None, "compile", 0.0)] * len(stdins)
     program = program.encode("utf-8", "replace")
+    readable = _readable() if language == "python" else _compiler_files(compiler())
 
     def execute(stdin):
         with _slots():
@@ -176,7 +240,7 @@ def run_all(
                 if left <= 0:
                     return Result("", "", None, "timeout", 0.0)
                 allowed = replace(limits, seconds=min(limits.seconds, left))
-            return _execute(*job, stdin.encode("utf-8", "replace"), allowed)[0]
+            return _execute(*job, stdin.encode("utf-8", "replace"), allowed, readable=readable)[0]
 
     if language == "cpp":
         with _slots():
@@ -200,6 +264,7 @@ def run_all(
 
 def require(language: str = "python", weak: bool | None = None) -> None:
     """Raise SandboxRefused unless programs of this language can be run here, as `run` would."""
+    _readable()
     if not missing(weak=False):
         kind = "full"
     elif not (os.environ.get(WEAK_VARIABLE) == "1" if weak is None else weak):
@@ -213,8 +278,13 @@ def require(language: str = "python", weak: bool | None = None) -> None:
         raise SandboxRefused(f"sandbox: not even a weak one starts here ({cannot_start[0]})")
     else:
         kind = "weak"
-    if language == "cpp" and compiler() is None:
-        raise SandboxRefused(f"sandbox: no g++ on PATH for language 'cpp' ({kind} sandbox); install a C++ compiler")
+    if language == "cpp":
+        if compiler() is None:
+            raise SandboxRefused(f"sandbox: no g++ on PATH for language 'cpp' ({kind} sandbox); install a C++ compiler")
+        if why := _cpp_missing(compiler(), kind):
+            raise SandboxRefused(
+                f"sandbox: {compiler()} does not work inside it ({why}); put another g++ first on PATH"
+            )
 
 
 def compiler() -> str | None:
@@ -232,7 +302,7 @@ def cores() -> int:
 
 # Prints the names of the walls that do not hold. It tries one thing of each kind; the tests try many more.
 _TRY = """
-import os, signal, socket, sys, time
+import os, resource, signal, socket, sys, time
 def holds(attempt):
     try:
         attempt()
@@ -260,9 +330,11 @@ def signal_parent():
 print(*[name for name, attempt in [
     ("files", lambda: open({file!r})), ("network", socket.socket), ("processes", fork_many),
     ("memory", lambda: bytearray({memory})), ("signals", signal_parent),
+    ("datagrams", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)),
+    ("limits", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE)),
 ] if not holds(attempt)])
 """
-_WALLS = ("files", "network", "processes", "memory", "signals")
+_WALLS = ("files", "network", "processes", "memory", "signals", "datagrams", "limits")
 
 
 @cache
@@ -290,16 +362,32 @@ def missing(weak: bool) -> tuple[str, ...]:
     return tuple(f"no wall around {name}" for name in result.stdout.split())
 
 
+@cache
+def _cpp_missing(path: str, kind: str) -> str:
+    """Why C++ cannot be compiled and run in a kind of sandbox with this compiler, found by trying; empty if it can."""
+    result, binary = _run_compiler(b"#include <iostream>\nint main() { std::cout << 1; }")
+    if result.reason == "ok":
+        limits = Limits(seconds=20.0)
+        result, _ = _execute(["./program"], {"program": binary}, b"", limits, readable=_compiler_files(path))
+    return "" if result.reason == "ok" else f"{result.reason}: {result.stderr.strip()[-300:]}"
+
+
 # ── one run ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _compile(program: bytes) -> tuple[Result | None, bytes]:
     """The failure, or the binary of a C++ program."""
-    command = [compiler(), "-std=c++17", "-O2", "-o", "program", "program.cpp"]
-    result, binary = _execute(command, {"program.cpp": program}, b"", COMPILE_LIMITS, export="program")
+    result, binary = _run_compiler(program)
     if result.reason == "ok" and binary:
         return None, binary
     return replace(result, reason="compile", stdout=""), b""
+
+
+def _run_compiler(program: bytes) -> tuple[Result, bytes]:
+    path = compiler()
+    command = [path, "-std=c++17", "-O2", "-o", "program", "program.cpp"]
+    files, readable = {"program.cpp": program}, _compiler_files(path)
+    return _execute(command, files, b"", COMPILE_LIMITS, "program", readable=readable)
 
 
 def _execute(
@@ -309,29 +397,41 @@ def _execute(
     limits: Limits,
     export: str | None = None,
     weak: bool | None = None,
+    readable: Sequence[str] | None = None,
 ) -> tuple[Result, bytes]:
-    """Run a command in a new sandbox. Returns how it ended, and the content of the file to export."""
+    """Run a command in a new sandbox. Returns how it ended, and the content of the file to export.
+
+    `readable`: what it may read beside the system's files; None: this Python's.
+    """
+    for name, content in files.items():
+        if len(content) > limits.scratch_bytes - MIB // 2:
+            why = f"{name}: its {len(content)} bytes do not fit in a scratch folder of {limits.scratch_bytes}\n"
+            return Result("", why, None, "compile", 0.0), b""
     weak = bool(missing(weak=False)) if weak is None else weak
     spec = {
         "command": command,
         "files": files,
         "export": export,
         "environment": _ENVIRONMENT,
-        "readable": _readable(),
+        "readable": [*_SYSTEM, *(_readable() if readable is None else readable)],
         "weak": weak,
         **vars(limits),
     }
-    for attempt in range(_ATTEMPTS):
-        if weak:
-            spec["scratch"] = tempfile.mkdtemp(prefix="agpo-sandbox-")
+    for pause in (*_PAUSES, None):
+        scratch = None
         try:
-            report, content, stdout, stderr = _talk(spec, stdin, limits)
-        finally:
             if weak:
-                _remove(spec["scratch"])
-        if "error" not in report:
+                scratch = spec["scratch"] = tempfile.mkdtemp(prefix="agpo-sandbox-")
+            report, content, stdout, stderr = _talk(spec, stdin, limits)
+        except OSError as error:  # this process got no process, descriptor or folder
+            report = {"error": str(error)}
+        finally:
+            if scratch is not None:
+                _discard(scratch)
+        if "reason" in report:
             return _judge(report, stdout, stderr, limits), content
-        time.sleep(0.05 * attempt)
+        if pause is not None:
+            time.sleep(pause)
     raise SandboxRefused(report["error"])
 
 
@@ -355,14 +455,54 @@ def _talk(spec: dict, stdin: bytes, limits: Limits) -> tuple[dict, bytes, bytes,
                 return _exchange(launcher, ours, spec, stdin, limits)
             finally:
                 ours.close()  # whatever went wrong here: what is left there ends now
-                try:
-                    launcher.wait(_GRACE_SECONDS)
-                except subprocess.TimeoutExpired:
-                    launcher.kill()
+                _end(launcher)
+
+
+def _end(launcher: subprocess.Popen) -> None:
+    """Wait for the launcher. Where it hangs, or was itself killed, end what it left: its session."""
+    handle = os.pidfd_open(launcher.pid)
+    try:
+        ended = select.poll()
+        ended.register(handle, select.POLLIN)
+        if not ended.poll(_GRACE_SECONDS * 1000):
+            launcher.kill()
+            ended.poll()
+        # It is not buried yet, so that its number still names its session.
+        if os.waitid(os.P_PID, launcher.pid, os.WEXITED | os.WNOWAIT).si_code != os.CLD_EXITED:
+            _kill_session(launcher.pid)
+    except ChildProcessError:  # whoever asked has its children buried by the kernel
+        pass
+    finally:
+        os.close(handle)
+
+
+def _kill_session(session: int) -> None:
+    end = time.monotonic() + _GRACE_SECONDS
+    while time.monotonic() < end:
+        groups = set()
+        for process in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                # After the name, which may hold anything: state, parent, group, session.
+                state, _, *ids = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[:4]
+            except (OSError, ValueError):
+                continue
+            if int(ids[1]) == session and int(process) != session and state not in b"ZX":
+                groups.add(int(ids[0]))
+        if not groups:
+            return
+        for group in groups:
+            try:
+                os.killpg(group, signal.SIGKILL)
+            except OSError:
+                continue
+        time.sleep(0.01)
 
 
 def _exchange(launcher, control, spec: dict, stdin: bytes, limits: Limits) -> tuple[dict, bytes, bytes, bytes]:
-    """Feed and read all pipes at once, until all are closed. Past the cap on output the run is told to end."""
+    """Feed and read all pipes at once, until all are closed. Past the cap on output the run is told to end.
+
+    The report has a "reason" when the program had started, whatever came of it, and else an "error".
+    """
     unread = memoryview(stdin)
     received = {"stdout": bytearray(), "stderr": bytearray(), "report": bytearray()}
     end = time.monotonic() + limits.seconds + _GRACE_SECONDS
@@ -391,20 +531,27 @@ def _exchange(launcher, control, spec: dict, stdin: bytes, limits: Limits) -> tu
                 if key.data != "report" and len(received[key.data]) > limits.output_bytes:
                     del received[key.data][limits.output_bytes :]
                     if not flooded:
-                        control.shutdown(socket.SHUT_WR)
+                        _hang_up(control)
                     flooded = True
             late = time.monotonic() > end
-    line, _, content = bytes(received["report"]).partition(b"\n")
+    started, message = bytes(received["report"]).partition(_STARTED)[1:]
+    line, _, content = (message if started else bytes(received["report"])).partition(b"\n")
     report = _read_report(line)
-    if "error" in report:
-        pass
+    if not started:
+        slow = f"it was not built within {end - time.monotonic() + _GRACE_SECONDS:.0f} s"
+        report = {"error": report.get("error", slow if late else "the launcher was killed")}
     elif flooded:
         report["reason"] = "output"
-    elif late:
-        report = {"reason": "timeout"}
-    elif not report:
-        report = {"error": "the launcher was killed"}
+    elif "reason" not in report:
+        report = {"reason": "timeout" if late else "lost", **report}
     return report, content, bytes(received["stdout"]), bytes(received["stderr"])
+
+
+def _hang_up(control: socket.socket) -> None:
+    try:
+        control.shutdown(socket.SHUT_WR)
+    except OSError:  # the other end has closed it already
+        pass
 
 
 def _feed(pipe: int, unread: memoryview) -> memoryview:
@@ -440,7 +587,13 @@ def _read_report(line: bytes) -> dict:
 
 # A program that Python cannot compile leaves this and no "Traceback" line before it; one that raises it leaves both.
 _SYNTAX = re.compile(r'\A {2}File ".*^(SyntaxError|IndentationError|TabError):', re.DOTALL | re.MULTILINE)
-_NO_MEMORY = re.compile(r"^MemoryError\b|std::bad_alloc|^Fatal Python error: .*memory", re.MULTILINE)
+_TOO_LARGE = re.compile(r"\A(?:s_push: [^\n]*\n)?(MemoryError|RecursionError)\b[^\n]*\n?\Z")  # the same, of its size
+_NO_MEMORY = re.compile(
+    r"^MemoryError\b|std::bad_alloc|^Fatal Python error: .*memory|^OSError: \[Errno 12\]|: Cannot allocate memory$",
+    re.MULTILINE,
+)
+_STARTED = b"started\n"
+_LOST = {"lost": "its watcher was lost", "scratch": "its scratch folder held more than it may"}
 
 
 def _judge(report: dict, stdout: bytes, stderr: bytes, limits: Limits) -> Result:
@@ -448,27 +601,130 @@ def _judge(report: dict, stdout: bytes, stderr: bytes, limits: Limits) -> Result
     out, err = (text.decode("utf-8", "replace") for text in (stdout, stderr))
     status, reason = report.get("status"), report["reason"]
     if reason == "exited":
+        out_of_time = report["cpu_seconds"] >= limits.cpu_seconds
+        # A program that was refused memory and did not look, or was killed for it, ends by one of these signals.
+        share = 0.5 if status in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGKILL) else 0.95
         if status == 0:
             reason = "ok"
-        elif status == -signal.SIGXCPU or (status == -signal.SIGKILL and report["seconds"] >= limits.cpu_seconds):
+        elif status == -signal.SIGXCPU or (status == -signal.SIGKILL and out_of_time):
             reason = "timeout"
-        elif _NO_MEMORY.search(err[-2000:]) or report["peak_bytes"] > 0.95 * limits.memory_bytes:
+        elif status == 1 and _SYNTAX.search(err):
+            reason = "compile"
+        elif status == 1 and _TOO_LARGE.search(err):
+            reason, err = "compile", f"{err}the source is too large to be compiled in the memory allowed\n"
+        elif _NO_MEMORY.search(err[-2000:]) or report["peak_bytes"] > share * limits.memory_bytes:
             reason = "memory"
         else:
-            reason = "compile" if status == 1 and _SYNTAX.search(err) else "crashed"
-    if reason in ("timeout", "memory", "output"):
-        status = status if report["reason"] == "exited" else None
+            reason = "crashed"
+    elif reason in _LOST:
+        reason, err = "crashed", f"{err}stopped: {_LOST[reason]} {report.get('error', '')}".rstrip() + "\n"
     return Result(out, err, status, reason, report.get("seconds", limits.seconds))
+
+
+# ── what may be read ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @cache
 def _readable() -> list[str]:
-    """Folders that a program may read beside the system's: this Python's, and the compiler's where it lies apart."""
-    folders = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
-    folders |= {os.path.realpath(folder) for folder in folders}
-    if compiler() is not None:
-        folders |= {os.path.dirname(os.path.dirname(path)) for path in (compiler(), os.path.realpath(compiler()))}
-    return sorted(folders - {"/", "/usr"})
+    """The interpreter's own files: its path, the standard library, the installed packages, the shared libraries.
+
+    Raises:
+        SandboxRefused: they cannot be shown without a home folder or the project.
+    """
+    prefixes = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    for prefix in prefixes:
+        _refuse_home(prefix, f"Python ({sys.executable})")
+    paths = [PYTHON, sys.executable, os.path.join(sys.prefix, "pyvenv.cfg"), *site.getsitepackages()]
+    paths += [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    paths += [os.path.join(sys.base_prefix, folder) for folder in ("lib", "lib64")]
+    return _shown(paths, f"Python ({sys.executable})")
+
+
+@cache
+def _compiler_files(path: str) -> list[str]:
+    """The compiler's own files: its path, and the folders that it was installed in where those are not the system's.
+
+    Raises:
+        SandboxRefused: they cannot be shown without a home folder or the project.
+    """
+    paths = [path]
+    for name in ("cc1plus", "collect2", "as", "ld"):
+        command = [path, f"-print-prog-name={name}"]
+        try:
+            said = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd="/", timeout=30).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        part = Path(os.path.realpath(said.strip()))
+        if not said.startswith("/") or not part.is_file() or _is_system(str(part)):
+            continue
+        paths.append(said.strip())
+        if name == "cc1plus" and len(part.parents) > 4:  # prefix/libexec/gcc/machine/version/cc1plus
+            machine, prefix = part.parents[1].name, str(part.parents[4])
+            _refuse_home(prefix, f"the C++ compiler ({path})")
+            paths += [os.path.join(prefix, folder) for folder in ("lib", "lib64", "libexec", "include", machine)]
+    return _shown(paths, f"the C++ compiler ({path})")
+
+
+def _shown(paths: Sequence[str], what: str) -> list[str]:
+    """What must be in the sandbox for these paths to lead to their files: files, folders, and the links on the way."""
+    shown = {step for path in paths if os.path.exists(path) for step in _way_to(path)}
+    shown = {path for path in shown if not _is_system(path)}
+    for path in (*_SYSTEM, *shown):
+        if not os.path.islink(path):
+            _refuse_home(path, what, (*_homes(), *_project()))
+    return sorted(shown)
+
+
+def _way_to(path: str) -> list[str]:
+    """The links on the way to a path, those in its folders too, and the real path."""
+    links, here, left = [], "", os.path.abspath(path).split("/")
+    while left:
+        part = left.pop(0)
+        if part == "..":
+            here = os.path.dirname(here)
+        elif part not in ("", "."):
+            step = f"{here}/{part}"
+            if os.path.islink(step) and len(links) < 100:
+                links.append(step)
+                target = os.readlink(step)
+                here = "" if target.startswith("/") else here
+                left = target.split("/") + left
+            else:
+                here = step
+    return [*links, here]
+
+
+def _is_system(path: str) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in _SYSTEM)
+
+
+def _homes() -> set[str]:
+    """Home folders: of this process, of its user, of root, and all in /home. One that is a system folder is none."""
+    homes = {os.path.expanduser("~"), "/root"}
+    try:
+        homes.add(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:  # a user without a name, as in some containers
+        pass
+    if os.path.isdir("/home"):
+        homes |= {f"/home/{name}" for name in os.listdir("/home")}
+    homes |= {os.path.realpath(home) for home in homes if home.startswith("/")}
+    return {home for home in homes if home.startswith("/")} - {"/", *_SYSTEM}
+
+
+def _project() -> list[str]:
+    """The folder that this package is developed in; none where it is installed among others."""
+    folder = Path(__file__).resolve().parents[2]
+    return [] if folder.name in ("site-packages", "dist-packages") else [str(folder)]
+
+
+def _refuse_home(folder: str, what: str, private: Sequence[str] | None = None) -> None:
+    """Raise SandboxRefused when a folder is, or holds, one that programs must not read (None: a home)."""
+    for home in sorted(_homes() if private is None else private):
+        if folder not in ("/usr", "/usr/local") and f"{home}/".startswith(f"{folder.rstrip('/')}/"):
+            raise SandboxRefused(
+                f"sandbox: {what} has its files in {folder}, which is or holds {home}, and programs would read that; "
+                f"install it in a folder of its own"
+            )
 
 
 @cache
@@ -477,15 +733,27 @@ def _slots() -> threading.BoundedSemaphore:
     return threading.BoundedSemaphore(cores())
 
 
+def _discard(folder: str) -> None:
+    """Delete a scratch folder. What cannot be deleted is left, and said: it must not end whoever graded the program."""
+    try:
+        _remove(folder)
+    except OSError as error:
+        _log.warning("sandbox: the scratch folder %s is left behind (%s); delete it", folder, error)
+
+
 def _remove(folder: str) -> None:
-    """Delete a scratch folder: whatever its depth, whatever modes are left on it, never through a link.
+    """Delete a folder: whatever its depth, whatever modes and names are left in it, never through a link.
 
     One open folder at a time, down by name and up by "..": no path gets long, and nothing recurses.
     """
 
     def enter(name, within=None):
-        os.chmod(name, 0o700, dir_fd=within)
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
+        handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
+        try:
+            os.chmod(f"/proc/self/fd/{handle}", 0o700)
+            return os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=handle)
+        finally:
+            os.close(handle)
 
     here = enter(folder)
     levels = [(folder, os.listdir(here))]

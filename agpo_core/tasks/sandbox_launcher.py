@@ -2,12 +2,16 @@
 
 Not imported but run, `python -I -S sandbox_launcher.py FD`: namespaces need a process with a single thread. It starts
 before every program, so it imports the few modules that load fast (`signal`, `socket` or `json` would double it), and
-makes raw system calls. FD is a socket. In comes the specification, marshalled, its length before it. Out goes the
-report, a line with a Python literal, and after it the file asked for. When the other end closes, whatever is left is
-killed.
+makes raw system calls. FD is a socket. In comes the specification, marshalled, its length before it. Out goes
+"started" once the program runs, then the report, a line with a Python literal, and after it the file asked for. When
+the other end closes, whatever is left is killed.
 
 The processes, outermost first: the launcher; the namespace's process 1, which watches; the program. A weak sandbox
-has no process 1: there the launcher watches, and adopts the program's orphans.
+has no process 1: there the launcher watches, and adopts the program's orphans. There all that the program starts
+stays in one process group, because the calls that would leave it do nothing: one signal to the group ends all at
+once, those that are being forked too.
+
+Names, of processes as of files, are the program's to choose: /proc is read as bytes, and folders by descriptor.
 """
 
 import ctypes
@@ -16,6 +20,7 @@ import marshal
 import os
 import resource
 import select
+import stat
 import struct
 import sys
 import time
@@ -24,33 +29,51 @@ SCRATCH = "/scratch"
 NOBODY = 65534
 POLL_SECONDS = 0.05
 KILL_SECONDS = 5.0
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
+MOST = (1 << 63) - 2  # a limit beyond what the kernel can hold
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 # Linux's constants; Python has no names for them.
 NEW_NS, NEW_UTS, NEW_IPC, NEW_USER, NEW_PID, NEW_NET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+NEW_ANY = NEW_NS | NEW_UTS | NEW_IPC | NEW_USER | NEW_PID | NEW_NET | 0x2000000  # the last: a cgroup namespace
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 PR_PDEATHSIG, PR_DUMPABLE, PR_SECCOMP, PR_SUBREAPER, PR_NO_NEW_PRIVS = 1, 4, 22, 36, 38
 SIGINT, SIGKILL, SIGPIPE, SIGXFSZ, SIG_DFL, SIG_IGN = 2, 9, 13, 25, 0, 1
 AT_FDCWD, AT_RECURSIVE, MNT_DETACH = -100, 0x8000, 2
 
-# System calls the program may not make, as (x86_64, aarch64): those that talk to the network or to another process,
-# hold memory that no limit counts, or reach parts of the kernel that no exercise needs.
+# What the filter answers to system calls, each by its number on (x86_64, aarch64); None: the machine has no such call.
 MACHINES = {"x86_64": 0, "aarch64": 1}
 AUDIT_ARCH = (0xC000003E, 0xC00000B7)
+
+# Refused: calls that talk to the network or to another process, hold memory that no limit counts, use up what the
+# whole machine or all processes of the user share, or reach parts of the kernel that no exercise needs.
 FORBIDDEN = {
     "socket": (41, 198),
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
     "io_uring_setup": (425, 425),
+    "io_setup": (206, 0),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
     "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "ioprio_set": (251, 30),
     "shmget": (29, 194),
     "semget": (64, 190),
     "msgget": (68, 186),
     "mq_open": (240, 180),
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    "syslog": (103, 116),
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -67,6 +90,63 @@ FORBIDDEN = {
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
+}
+
+# Refused unless every condition holds: (argument, mask, values): the masked argument is one of the values.
+# (argument, mask, values, False): it is none of them. An id of 0 means the caller itself.
+WHOLE = 0xFFFFFFFF
+ITSELF = ((0, WHOLE, (0,)),)
+CONFINED = {
+    "clone": ((56, 220), ((0, NEW_ANY, (0,)),)),
+    "socketpair": ((53, 199), ((0, WHOLE, (1,)), (1, 0xF, (1,)))),  # Unix streams: they reach nothing but each other
+    "prlimit64": ((302, 261), ITSELF),
+    "setpriority": ((141, 140), ((0, WHOLE, (0,)), (1, WHOLE, (0,)))),
+    "sched_setparam": ((142, 118), ITSELF),
+    "sched_setscheduler": ((144, 119), ITSELF),
+    "sched_setaffinity": ((203, 122), ITSELF),
+    "sched_setattr": ((314, 274), ITSELF),
+    "fcntl": ((72, 25), ((1, WHOLE, (8, 10, 15, 1024, 1026), False),)),  # signals to the owner of a file; leases
+    "ioctl": ((16, 29), ((1, WHOLE, (0x8901, 0x8902, 0x5412), False),)),  # the same; input to a terminal
+}
+
+# A call whose flags lie in memory, where a filter cannot look, is said not to exist; libc then makes the older one.
+CLONE3 = (435, 435)
+
+# In a weak sandbox these do nothing and say that it is done. All processes stay in one group, see above. Landlock
+# leaves modes and times of files outside unguarded, so nobody changes any.
+IDLE = {
+    "setsid": (112, 157),
+    "setpgid": (109, 154),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+}
+# Also refused there: what else Landlock leaves unguarded.
+UNGUARDED = {
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+}
+# Before Landlock's version 3 (Linux 6.2) it does not guard against truncating. O_TRUNC is 0x200, beside O_RDONLY.
+OPENAT2 = (437, 437)
+UNGUARDED_BEFORE_3 = {
+    "truncate": ((76, 45), ((0, WHOLE, ()),)),
+    "open": ((2, None), ((1, 0x203, (0x200,), False),)),
+    "openat": ((257, 56), ((2, 0x203, (0x200,), False),)),
 }
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 READ_FILE, WRITE_FILE, READ_TREE = 0b0101, 0b0010, 0b1101  # Landlock's execute, write, read file, read folder
@@ -123,7 +203,7 @@ def enter_namespaces():
 
 
 def build_root(spec):
-    """A root of our own: system folders and the Python installation read-only, devices, /proc, an empty scratch folder.
+    """A root of our own: what is readable, read-only; devices; /proc; an empty scratch folder.
 
     The scratch folder is a tmpfs with a size and a number of files, gone with its last process.
     """
@@ -134,12 +214,7 @@ def build_root(spec):
     os.chdir("/")
     os.mkdir("/new")
     call("mount", b"tmpfs", b"/new", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=1m")
-    for path in visible(spec["readable"]):
-        if os.path.islink(f"/old{path}") and path in SYSTEM:
-            os.symlink(os.readlink(f"/old{path}"), f"/new{path}")
-        else:
-            bind(path)
-    for path in DEVICES:
+    for path in (*visible(spec["readable"]), *DEVICES):
         bind(path)
     os.symlink("/proc/self/fd", "/new/dev/fd")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -163,15 +238,19 @@ def build_root(spec):
 def visible(readable):
     """The readable paths that exist, outermost first, without those that lie in another."""
     kept = []
-    for path in sorted({os.path.normpath(p) for p in (*SYSTEM, *readable)}, key=len):
+    for path in sorted({os.path.normpath(p) for p in readable}, key=len):
         if os.path.lexists(f"/old{path}") and not any(path.startswith(f"{k}/") for k in kept):
             kept.append(path)
     return kept
 
 
 def bind(path):
+    """Show a file or a folder under its own path. A link is made anew: what it leads to is shown only if asked for."""
     source, target = f"/old{path}", f"/new{path}"
     os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.islink(source):
+        os.symlink(os.readlink(source), target)
+        return
     if os.path.isdir(source):
         os.mkdir(target)
     else:
@@ -205,8 +284,12 @@ def limit(spec, others=0):
         ("CORE", 0),
         ("MEMLOCK", 0),
         ("MSGQUEUE", 0),
+        ("SIGPENDING", 256),
+        ("NICE", 0),
+        ("RTPRIO", 0),
     ):
         kind = getattr(resource, f"RLIMIT_{name}")
+        value = min(value, MOST)
         top = value + 1 if name == "CPU" else value  # SIGXCPU at the limit, SIGKILL a second later
         ceiling = resource.getrlimit(kind)[1]
         if ceiling != resource.RLIM_INFINITY:
@@ -214,41 +297,96 @@ def limit(spec, others=0):
         resource.setrlimit(kind, (value, top))
 
 
-def forbid():
-    """A seccomp filter: the calls of FORBIDDEN fail with EPERM; another architecture's calls kill."""
+def forbid(weak=False, version=0):
+    """The seccomp filter of the tables above; another architecture's calls kill.
+
+    Args:
+        weak: whether files and processes outside are there to be reached.
+        version: Landlock's, 0 where there is none.
+    """
     machine = MACHINES.get(os.uname().machine)
     if machine is None:
         raise OSError(errno.ENOSYS, f"seccomp: no table of system calls for {os.uname().machine}")
-    numbers = [pair[machine] for pair in FORBIDDEN.values()]
-    load, equal, at_least, leave = 0x20, 0x15, 0x35, 0x06
-    allow, deny, kill = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
-    body = [(equal, len(numbers) - i, 0, number) for i, number in enumerate(numbers)]
-    rules = [(load, 0, 0, 4), (equal, 1, 0, AUDIT_ARCH[machine]), (leave, 0, 0, kill), (load, 0, 0, 0)]
-    rules += [(at_least, len(numbers) + 1, 0, 0x40000000), *body]  # x32's calls lie from there on
-    rules += [(leave, 0, 0, allow), (leave, 0, 0, deny)]
+    refused, confined, answers = {**FORBIDDEN}, {**CONFINED}, {CLONE3: errno.ENOSYS}
+    if weak:
+        refused |= UNGUARDED
+        answers |= dict.fromkeys(IDLE.values(), 0)
+        if version < 3:
+            confined |= UNGUARDED_BEFORE_3
+            answers[OPENAT2] = errno.ENOSYS
+        if version < 6:
+            confined |= own_signals()
+    answers |= dict.fromkeys(refused.values(), errno.EPERM)
+
+    load, both, equal, at_least, leave = 0x20, 0x54, 0x15, 0x35, 0x06
+    allow, kill = (leave, 0, 0, 0x7FFF0000), (leave, 0, 0, 0x80000000)
+    rules = [(load, 0, 0, 4), (equal, 1, 0, AUDIT_ARCH[machine]), kill, (load, 0, 0, 0)]
+    rules += [(at_least, 0, 1, 0x40000000), answer(errno.EPERM)]  # x32's calls lie from there on
+    for numbers, error in answers.items():
+        if numbers[machine] is not None:
+            rules += [(equal, 0, 1, numbers[machine]), answer(error)]
+    for numbers, conditions in confined.values():
+        if numbers[machine] is None:
+            continue
+        tests = []
+        for argument, mask, values, *wanted in conditions:
+            tests += [(load, 0, 0, 16 + 8 * argument), (both, 0, 0, mask)]
+            if wanted == [False]:
+                tests += [rule for value in values for rule in ((equal, 0, 1, value), answer(errno.EPERM))]
+            else:
+                tests += [(equal, len(values) - i, 0, value) for i, value in enumerate(values)] + [answer(errno.EPERM)]
+        rules += [(equal, 0, len(tests) + 1, numbers[machine]), *tests, allow]
+    rules.append(allow)
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
     call("prctl", PR_SECCOMP, 2, struct.pack("HxxxxxxQ", len(rules), ctypes.addressof(code)), 0, 0)
+
+
+def answer(error):
+    """The rule that ends a call with an error; 0: the call does nothing, and says that it is done."""
+    return 0x06, 0, 0, 0x00050000 | error
+
+
+def own_signals():
+    """Where Landlock does not confine signals (before its version 6, Linux 6.12): a process to itself and its group.
+
+    A program can then not signal a child by its number. It could otherwise end its watcher, and any process of the
+    user.
+    """
+    own = os.getpid()
+    to_itself, to_group = ((0, WHOLE, (own,)),), ((0, WHOLE, (0, own, WHOLE + 1 - own)),)
+    return {
+        "kill": ((62, 129), to_group),
+        "tkill": ((200, 130), to_itself),
+        "tgkill": ((234, 131), to_itself),
+        "rt_sigqueueinfo": ((129, 138), to_itself),
+        "rt_tgsigqueueinfo": ((297, 240), to_itself),
+        "pidfd_send_signal": ((424, 424), ((0, WHOLE, ()),)),
+    }
 
 
 def landlock(readable, scratch):
     """Files outside `readable` and the scratch folder out of reach; other processes too where the kernel can (6.12).
 
-    Returns: whether signals are confined.
+    Returns: Landlock's version, 0 where the kernel has none.
     """
-    version = call(LANDLOCK_CREATE, None, 0, 1)
+    try:
+        version = call(LANDLOCK_CREATE, None, 0, 1)
+    except OSError:
+        return 0
     files = (1 << (13 + (version >= 2) + (version >= 3) + (version >= 5))) - 1
     attributes = struct.pack("QQQ", files, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     rules = call(LANDLOCK_CREATE, attributes[:size], size, 0)
-    for path in (*SYSTEM, *readable, *DEVICES, scratch):
-        if not os.path.exists(path):
-            continue
+    for path in (*readable, *DEVICES, scratch):
+        if os.path.islink(path) or not os.path.exists(path):
+            continue  # what a link leads to is readable only if it is named itself
         access = READ_TREE if os.path.isdir(path) else READ_FILE | (WRITE_FILE if path in DEVICES else 0)
         folder = os.open(path, os.O_PATH)
         call(LANDLOCK_ADD, rules, 1, struct.pack("=Qi", files if path == scratch else access, folder), 0)
         os.close(folder)
     call(LANDLOCK_RESTRICT, rules, 0)
-    return version >= 6
+    os.close(rules)
+    return version
 
 
 def start(spec, scratch, weak):
@@ -261,53 +399,54 @@ def start(spec, scratch, weak):
         with os.fdopen(failed, "rb") as pipe:
             message = pipe.read()  # ends with the program's start, which closes the other end
         if message:
-            raise OSError(errno.EPERM, message.decode())
+            raise OSError(errno.EPERM, message.decode("utf-8", "replace"))
         return pid
     try:
-        os.setsid()
+        os.setpgid(0, 0)
+        libc.sigprocmask(2, bytes(128), None)  # block none, whatever the process that asked blocks
         for number in (SIGPIPE, SIGXFSZ, SIGINT):
             libc.signal(number, SIG_DFL)  # the launcher and its interpreter ignore them
         os.umask(0o077)
         os.chdir(scratch)
         drop_root()
+        call("prctl", PR_PDEATHSIG, SIGKILL, 0, 0, 0)
         call("prctl", PR_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if weak:
-            try:
-                landlock(spec["readable"], scratch)
-            except OSError:
-                pass  # the caller's check of the walls says what holds
+        version = landlock(spec["readable"], scratch) if weak else 0
         limit(spec, others)
-        forbid()
-        os.execve(spec["command"][0], spec["command"], {**spec["environment"], "HOME": scratch, "TMPDIR": scratch})
+        forbid(weak, version)
     except BaseException as error:
-        os.write(tell, f"{spec['command'][0]}: {error}".encode())
+        os.write(tell, f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
+        os._exit(127)
+    try:
+        os.execve(spec["command"][0], spec["command"], {**spec["environment"], "HOME": scratch, "TMPDIR": scratch})
+    except BaseException as error:  # the program's own failure: a compiler can be made to write one that cannot start
+        os.write(2, f"{spec['command'][0]}: {error}\n".encode("utf-8", "replace"))
     os._exit(127)
 
 
 # ── watching ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def watch(pid, control, spec, members):
-    """Wait for the program, its deadline, too much memory, or the other end's hanging up.
+def watch(pid, control, spec, members, crowded):
+    """Wait for the program, its deadline, too much memory, too many files, or the other end's hanging up.
 
     Args:
-        members: () → the ids of the program's processes.
+        members: (the program's id) → the ids of all its processes.
+        crowded: (their ids) → whether the scratch folder holds more than it may.
     Returns:
-        the report: reason ("exited", "timeout", "memory" or "stopped"), exit status or None, seconds, peak bytes.
+        the report: reason ("exited", "timeout", "memory", "scratch" or "stopped"), exit status or None, seconds, and
+        of the program's first process its CPU seconds and peak bytes.
     """
     begin = time.monotonic()
     ended = os.pidfd_open(pid)
     poller = select.poll()
     poller.register(ended, select.POLLIN)
     poller.register(control, select.POLLIN)
-    report = {"reason": "exited", "status": None, "peak_bytes": 0}
+    report = {"reason": "exited", "status": None, "cpu_seconds": 0.0, "peak_bytes": 0}
     while True:
         left = begin + spec["seconds"] - time.monotonic()
         ready = {number for number, _ in poller.poll(max(0, min(left, POLL_SECONDS)) * 1000)}
         if ended in ready:
-            _, status, usage = os.wait4(pid, 0)
-            report["status"] = os.waitstatus_to_exitcode(status)
-            report["peak_bytes"] = usage.ru_maxrss * 1024
             break
         if control in ready:
             report["reason"] = "stopped"
@@ -315,69 +454,69 @@ def watch(pid, control, spec, members):
         if left <= 0:
             report["reason"] = "timeout"
             break
-        processes = members()
+        processes = members(pid)
         allowed = spec["memory_bytes"]
         if sum(map(resident, processes)) > allowed and sum(map(proportional, processes)) > allowed:
             report["reason"] = "memory"
             break
-        reap(but=pid)
+        if crowded(processes):
+            report["reason"] = "scratch"
+            break
+        bury(but=pid)
     report["seconds"] = time.monotonic() - begin
+    # The first process is not buried before this: its number is the group's, and stays taken.
+    os.killpg(pid, SIGKILL)
+    _, status, usage = os.wait4(pid, 0)
+    if report["reason"] == "exited":
+        report["status"] = os.waitstatus_to_exitcode(status)
+        report["cpu_seconds"] = usage.ru_utime + usage.ru_stime
+        report["peak_bytes"] = usage.ru_maxrss * 1024
     return report
 
 
 def resident(pid):
     """Bytes of memory a process holds, those shared with others included; 0 when it is gone. Quick."""
     try:
-        with open(f"/proc/{pid}/statm") as line:
-            return int(line.read().split()[1]) * resource.getpagesize()
-    except OSError:
+        return int(read(f"/proc/{pid}/statm").split()[1]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
         return 0
 
 
 def proportional(pid):
     """The same with only its part of what is shared, so that a sum counts a page once; `resident` where it hides it."""
     try:
-        with open(f"/proc/{pid}/smaps_rollup") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    except (OSError, StopIteration):
+        lines = read(f"/proc/{pid}/smaps_rollup").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:"))
+    except (OSError, StopIteration, IndexError, ValueError):
         return resident(pid)
 
 
-def reap(but):
-    """Bury orphans, which would otherwise count as processes; leave the program for `watch`."""
-    for child in children_of(os.getpid()):
-        if child != but:
-            try:
-                os.waitpid(child, os.WNOHANG)
-            except ChildProcessError:
-                pass
+def bury(but):
+    """Bury orphans that have ended, which would otherwise count as processes; leave the program for `watch`."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None or found.si_pid == but:
+                return
+            os.waitpid(found.si_pid, 0)
+        except ChildProcessError:
+            return
 
 
 def all_processes():
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def parents():
-    """{process id: its parent's}"""
-    found = {}
-    for pid in all_processes():
-        try:
-            with open(f"/proc/{pid}/stat") as line:
-                found[pid] = int(line.read().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    return found
+def group_of(pid):
+    """The process group; 0 when the process is gone. Its name stands before it, between the outermost parentheses."""
+    try:
+        return int(read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[2])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
-def children_of(pid):
-    return [child for child, parent in parents().items() if parent == pid]
-
-
-def descendants_of(pid):
-    family, tree = {pid}, parents()
-    while grown := {child for child, parent in tree.items() if parent in family} - family:
-        family |= grown
-    return family - {pid}
+def members_of(group):
+    return [pid for pid in all_processes() if group_of(pid) == group]
 
 
 def threads_of(uid):
@@ -391,41 +530,93 @@ def threads_of(uid):
     return total
 
 
-def kill_descendants():
-    """Kill and bury all descendants; a process born meanwhile falls in a later pass."""
+def wait_for_all():
+    """Bury all children. They were killed, and what they leave becomes ours: none is left when there is no child."""
     end = time.monotonic() + KILL_SECONDS
-    while family := descendants_of(os.getpid()):
-        if time.monotonic() > end:
-            raise OSError(errno.EBUSY, f"processes {sorted(family)} cannot be killed")
-        for pid in family:
-            try:
-                os.kill(pid, SIGKILL)
-            except ProcessLookupError:
-                pass
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return
+    try:
+        while time.monotonic() < end:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                time.sleep(0.001)
+    except ChildProcessError:
+        return
+    raise OSError(errno.EBUSY, "processes that were killed do not end")
+
+
+def overfull(scratch, spec, processes):
+    """Whether the files that lie in a folder, or were deleted from it while open, exceed its size or number."""
+    size, left = 0, spec["scratch_files"]
+    waiting = enter(scratch)
+    while waiting and left >= 0 and size <= spec["scratch_bytes"]:
+        here = waiting.pop()
+        for name in names(here):
+            found = look(name, here)
+            size += found.st_blocks * 512
+            left -= 1
+            if stat.S_ISDIR(found.st_mode) and left >= 0:
+                waiting += enter(name, here)
+        os.close(here)
+    for folder in waiting:
+        os.close(folder)
+    deleted = {}
+    for pid in processes:
+        for number in names(f"/proc/{pid}/fd"):
+            found = look(f"/proc/{pid}/fd/{number}", follow=True)
+            if stat.S_ISREG(found.st_mode) and not found.st_nlink:
+                deleted[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return left < len(deleted) or size + sum(deleted.values()) > spec["scratch_bytes"]
+
+
+def enter(name, within=None):
+    """[a descriptor of the folder], made readable if it is not, never through a link; [] where that cannot be."""
+    try:
+        handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
+    except OSError:
+        return []
+    try:
+        if not os.access(f"/proc/self/fd/{handle}", os.R_OK | os.X_OK):
+            os.chmod(f"/proc/self/fd/{handle}", 0o700)
+        return [os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=handle)]
+    except OSError:
+        return []
+    finally:
+        os.close(handle)
+
+
+def names(folder):
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def look(name, within=None, follow=False):
+    """What a name stands for; nothing, of no size, where it is gone."""
+    try:
+        return os.stat(name, dir_fd=within, follow_symlinks=follow)
+    except OSError:
+        return os.stat_result([0] * 18)
 
 
 # ── the two kinds of sandbox ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def run(spec, control, scratch, weak, members):
+def run(spec, control, scratch, weak, members, crowded):
     """Lay out the files and run the program. Returns the report, and the file that it was to leave."""
     for name, content in spec["files"].items():
         path = os.path.join(scratch, name)
         write(path, content, new=True)
         os.chmod(path, 0o755)
     pid = start(spec, scratch, weak)
+    send(control, b"started\n")
     for number in (0, 1, 2):
         os.close(number)  # the program's alone from here on
-    report = watch(pid, control, spec, members)
+    report = watch(pid, control, spec, members, crowded)
+    if weak:
+        wait_for_all()
     export = b""
     if spec["export"] and report["status"] == 0:
         export = read_regular(os.path.join(scratch, spec["export"]))
-    return report, export
+    send(control, repr(report).encode() + b"\n" + export)
 
 
 def full(spec, control):
@@ -440,26 +631,30 @@ def full(spec, control):
     drop_root()
     os.umask(0o022)
     call("prctl", PR_DUMPABLE, 0, 0, 0, 0)  # the program may not look into its watcher
-    send(control, *run(spec, control, SCRATCH, False, lambda: [pid for pid in all_processes() if pid != 1]))
+    run(spec, control, SCRATCH, False, lambda _: [pid for pid in all_processes() if pid != 1], lambda _: False)
     os._exit(0)
 
 
 def weak(spec, control):
     call("prctl", PR_SUBREAPER, 1, 0, 0, 0)
     call("prctl", PR_DUMPABLE, 0, 0, 0, 0)
+    scratch = spec["scratch"]
     if os.getuid() == 0:
-        os.chown(spec["scratch"], NOBODY, NOBODY)
-    try:
-        outcome = run(spec, control, spec["scratch"], True, lambda: descendants_of(os.getpid()))
-    finally:
-        kill_descendants()
-    send(control, *outcome)
+        os.chown(scratch, NOBODY, NOBODY)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for a descriptor of each folder
+    run(spec, control, scratch, True, members_of, lambda processes: overfull(scratch, spec, processes))
 
 
 def write(path, content, new=False):
     content = content.encode() if isinstance(content, str) else content
     with open(os.open(path, os.O_WRONLY | (os.O_CREAT | os.O_EXCL if new else 0), 0o644), "wb") as file:
         file.write(content)
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def read_regular(path):
@@ -471,8 +666,8 @@ def read_regular(path):
         return b""
 
 
-def send(control, report, export=b""):
-    rest = memoryview(repr(report).encode() + b"\n" + export)
+def send(control, message):
+    rest = memoryview(message)
     while rest:
         rest = rest[os.write(control, rest) :]
 
@@ -492,7 +687,7 @@ def main():
         (weak if spec["weak"] else full)(spec, control)
     except BaseException as error:
         try:
-            send(control, {"error": f"{type(error).__name__}: {error}"})
+            send(control, ascii({"error": f"{type(error).__name__}: {error}"}).encode() + b"\n")
         except OSError:
             pass
     os._exit(0)

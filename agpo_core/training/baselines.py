@@ -7,7 +7,10 @@ import math
 from collections.abc import Sequence
 from tempfile import TemporaryDirectory
 
-# Of every trainer: the model's own dtype, without activation checkpointing; nothing is saved or sent anywhere.
+from agpo_core.training.prompts import PromptFormat
+
+# Of every trainer: the model's own dtype, and no activation checkpointing of the trainer's; nothing is saved or sent
+# anywhere.
 SHARED = {
     "bf16": False,
     "gradient_checkpointing": False,
@@ -29,7 +32,8 @@ def sft(
 ) -> list[dict]:
     """Train `model` in place on (prompt, completion) pairs, one pass, with TRL's SFTTrainer.
 
-    Only the completion is a target, and every completion is closed by the end-of-sequence token.
+    Only the completion is a target. Prompts are asked and completions closed as in training, see `PromptFormat`: as
+    text and by the end-of-sequence token, or as messages of the tokenizer's chat template.
     AdamW with betas (.9, .95), no weight decay, gradients clipped at norm 1; the learning rate
     falls along a cosine to a tenth of its peak.
 
@@ -49,13 +53,10 @@ def sft(
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    end = tokenizer.eos_token_id
-    if end is None or end == tokenizer.pad_token_id:
-        raise ValueError("tokenizer: give it an eos token that is not its pad token, or ends are never learned")
-    prompts, completions = (tokenizer(list(texts))["input_ids"] for texts in zip(*examples))
+    form = PromptFormat(tokenizer)
+    prompts, completions = zip(*examples, strict=True)
     rows = [
-        {"input_ids": [*p, *c, end], "labels": [-100] * len(p) + [*c, end]}
-        for p, c in zip(prompts, completions, strict=True)
+        {"input_ids": p + c, "labels": [-100] * len(p) + c} for p, c in form.examples(form.texts(prompts), completions)
     ]
     with TemporaryDirectory() as folder:  # nothing is saved there; the trainer wants one
         arguments = SFTConfig(
@@ -82,7 +83,7 @@ def sft(
 def dpo(
     model,
     tokenizer,
-    pairs: Sequence[tuple[str, str, str]],
+    pairs: Sequence[tuple[list[int], list[int], list[int]]],
     *,
     beta: float,
     batch_size: int,
@@ -93,21 +94,24 @@ def dpo(
     weight_decay: float = 0.0,
     max_grad_norm: float = 1.0,
     seed: int = 0,
+    at_once: int | None = None,
 ) -> list[dict]:
     """Train `model` in place on preference pairs with TRL's DPOTrainer (Rafailov et al. 2023).
 
-    The reference is the model as it is given.
+    The reference is the model as it is given: a frozen copy, or of a model with adapters a copy of these.
 
     Args:
-        model: a causal language model; trained in its own dtype, without activation checkpointing.
-        tokenizer: its tokenizer.
-        pairs: (prompt, chosen completion, rejected completion), texts; the end-of-sequence token is added.
+        model: a causal language model, or one in PEFT's wrapper, whose adapters alone are then trained; in its own
+            dtype, with activation checkpointing where it has that switched on.
+        tokenizer: its tokenizer; pads.
+        pairs: (prompt, chosen completion, rejected completion), token ids, trained on as they are.
         beta: of Rafailov et al.'s Eq. 7: how strongly the reference holds.
         batch_size: pairs per optimizer step.
         epochs: passes over the pairs.
         learning_rate: peak; linear warm-up over the share `warmup` of the steps, then cosine to zero.
         warmup, adam_betas, weight_decay, max_grad_norm: of the optimiser.
         seed: order of the pairs.
+        at_once: pairs per forward, at most; None: a step's. Changes memory, and numbers by rounding alone.
     Returns:
         TRL's log: a dict for every step, with loss, rewards/margins and more.
     Raises:
@@ -117,16 +121,27 @@ def dpo(
     from transformers import PrinterCallback
     from trl import DPOConfig, DPOTrainer
 
+    class OnTokens(DPOTrainer):
+        """TRL's trainer, given the columns that its own preparation makes of texts."""
+
+        def _prepare_dataset(self, dataset, *_):
+            return dataset
+
     if not pairs:
         raise ValueError("pairs is empty: no prompt had a better and a worse completion.")
-    prompts, chosen, rejected = zip(*pairs, strict=True)
-    data = Dataset.from_dict({"prompt": prompts, "chosen": chosen, "rejected": rejected})
+    columns = ("prompt_ids", "chosen_ids", "rejected_ids")
+    data = Dataset.from_dict(dict(zip(columns, zip(*pairs, strict=True), strict=True)))
     steps = math.ceil(len(pairs) / batch_size) * epochs
+    part = batch_size
+    if at_once and at_once < batch_size:  # parts of a step weigh the same: all are of one size, the last step's too
+        part = max(n for n in range(1, at_once + 1) if math.gcd(batch_size, len(pairs)) % n == 0)
+    adapters = hasattr(model, "peft_config")
     with TemporaryDirectory() as folder:  # nothing is saved there; the trainer wants one
         arguments = DPOConfig(
             output_dir=folder,
             beta=beta,
-            per_device_train_batch_size=batch_size,
+            per_device_train_batch_size=part,
+            gradient_accumulation_steps=batch_size // part,
             num_train_epochs=epochs,
             learning_rate=learning_rate,
             lr_scheduler_type="cosine",
@@ -136,14 +151,18 @@ def dpo(
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
             max_length=None,
+            router_aux_loss_coef=0.0,  # Eq. 7 alone, of mixtures of experts too
             logging_steps=1,
             seed=seed,
             **SHARED,
         )
-        reference = copy.deepcopy(model).requires_grad_(False)
-        trainer = DPOTrainer(model, reference, arguments, train_dataset=data, processing_class=tokenizer)
+        # Without one TRL adds a copy of the adapters, "ref".
+        reference = None if adapters else copy.deepcopy(model).requires_grad_(False)
+        trainer = OnTokens(model, reference, arguments, train_dataset=data, processing_class=tokenizer)
         trainer.remove_callback(PrinterCallback)  # a line a step would drown the log
         trainer.train()
+    if adapters:
+        model.delete_adapter("ref")
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
@@ -162,8 +181,8 @@ def reward_model(
 
     L = -log σ(r(chosen) - r(rejected)), mean over pairs: `losses.bradley_terry_loss` (Ouyang et al. 2022, Eq. 1)
 
-    A completion is scored after its end-of-sequence token. AdamW with betas (.9, .95), no weight decay, gradients
-    clipped at norm 1; the learning rate falls along a cosine to zero.
+    A completion is scored after the token with which the policy's turns end, see `PromptFormat`. AdamW with betas
+    (.9, .95), no weight decay, gradients clipped at norm 1; the learning rate falls along a cosine to zero.
 
     Args:
         model: a sequence-classification model with one label; trained in its own dtype.
@@ -189,17 +208,10 @@ def reward_model(
         raise ValueError(
             f"model has {model.config.num_labels} labels: a reward model has one; load it with num_labels=1."
         )
-    end = tokenizer.eos_token_id
-    if end is None or end == tokenizer.pad_token_id:
-        raise ValueError("tokenizer: give it an eos token that is not its pad token, or ends are never scored.")
-    prompts, chosen, rejected = zip(*pairs, strict=True)
-    # A chat model's prompt, as text, holds its special tokens already.
-    prompts = tokenizer(list(prompts), add_special_tokens=tokenizer.chat_template is None)["input_ids"]
-    chosen, rejected = (tokenizer(list(t), add_special_tokens=False)["input_ids"] for t in (chosen, rejected))
-    rows = [
-        {"chosen_ids": [*p, *c, end], "rejected_ids": [*p, *r, end]}
-        for p, c, r in zip(prompts, chosen, rejected, strict=True)
-    ]
+    form = PromptFormat(tokenizer)
+    prompts, *completions = zip(*pairs, strict=True)
+    chosen, rejected = ([p + c for p, c in form.examples(prompts, texts)] for texts in completions)
+    rows = [{"chosen_ids": c, "rejected_ids": r} for c, r in zip(chosen, rejected, strict=True)]
     steps = math.ceil(len(pairs) / batch_size) * epochs
     with TemporaryDirectory() as folder:  # nothing is saved there; the trainer wants one
         arguments = RewardConfig(

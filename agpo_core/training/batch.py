@@ -25,6 +25,7 @@ class Batch:
     reference_logps_B_T: Tensor | None  # at temperature 1
     entropy: float  # H(pi_old), nats per token over all ranks
     beta: float  # weight of the KL to the reference
+    entropies: list[float] | None = None  # H of each prompt over all ranks, where each has its own radius
     present_B_T: Tensor | None = None  # False on padding; None: mask_B_T, all that is not padding was sampled
     advantages_B_T: Tensor | None = None  # (B, T), or (B, 1) for all tokens of a rollout
     epsilon_B_1: Tensor | None = None
@@ -73,12 +74,14 @@ def minibatch_loss(model, batch: Batch, config: TrainConfig, denominator: int):
     c = config
     logits, values_B_T = policy.logits_and_values(model, batch, c)
     ids, mask_B_T = batch.completion_ids_B_T, batch.mask_B_T
-    logps_B_T = policy.token_logps(logits, ids, batch.temperature_B.view(-1, 1, 1))
+    temperature, with_kl = batch.temperature_B.view(-1, 1, 1), batch.beta > 0 and c.kl_placement == "loss"
+    if with_kl and (temperature != 1).any():
+        logps_B_T, logps_T1_B_T = policy.token_logps_and_T1(logits, ids, temperature)
+    else:
+        logps_B_T = logps_T1_B_T = policy.token_logps(logits, ids, temperature)
     ratio_B_T = losses.importance_ratio(logps_B_T, batch.old_logps_B_T, mask_B_T, c.ratio)
     objective_B_T = losses.clipped_surrogate(ratio_B_T, batch.advantages_B_T, batch.epsilon_B_1)
-    if batch.beta > 0 and c.kl_placement == "loss":
-        at_one = (batch.temperature_B == 1).all()
-        logps_T1_B_T = logps_B_T if at_one else policy.token_logps(logits, ids)
+    if with_kl:
         # Masked: on an observation the policies may be far apart, and in a gradient 0 * inf is NaN.
         objective_B_T = objective_B_T - batch.beta * losses.kl_penalty(
             logps_T1_B_T, batch.reference_logps_B_T, c.kl_estimator, mask_B_T=mask_B_T

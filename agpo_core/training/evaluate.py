@@ -11,6 +11,7 @@ from accelerate.utils import gather_object
 
 from agpo_core.config import ConfigError
 from agpo_core.tasks import Problem, Task
+from agpo_core.training.ranks import together
 from agpo_core.training.rollout import RolloutEngine, score
 
 
@@ -34,7 +35,7 @@ def first_problems(tasks: dict[str, Task], split: str, count: int | None) -> dic
 
 def complete_and_grade(
     engine: RolloutEngine, tasks: dict[str, Task], problems: dict[str, list[Problem]], accelerator: Accelerator,
-    samples: int = 1, tau: float = 0.0,
+    samples: int = 1, tau: float = 0.0, failures: list[str] | None = None,
 ) -> tuple[dict[str, list[list[float]]], int]:  # fmt: skip
     """Rewards of each problem's completions; a draw depends on the seed and on the problem's place, not on the batch.
 
@@ -47,30 +48,49 @@ def complete_and_grade(
         accelerator: shares the problems out over its ranks.
         samples: completions a problem.
         tau: temperature, >= 0; 0 decodes greedily.
+        failures: receives a sentence for each completion whose grading failed, of all ranks.
     Returns:
         {task: a row a problem, with a reward a completion}, and the number of tokens generated; equal on all ranks.
+    Raises:
+        GradingError: grading failed, and the configuration's `failed_grading` is "raise".
+        OtherRankFailed: another rank raised.
     """
     every = [problem for several in problems.values() for problem in several]
     slots = range(len(every))[accelerator.process_index :: accelerator.num_processes]
     fits = engine.fits([every[i] for i in slots])
-    rewards, tokens = {i: [0.0] * samples for i in slots}, 0
+    rewards, tokens, failed = {i: [0.0] * samples for i in slots}, 0, []
     asked = [i for i, fit in zip(slots, fits, strict=True) if fit]
     size = max(1, engine.config.rollout_batch // samples)
-    for start in range(0, len(asked), size):
-        part = asked[start : start + size]
-        prompts = engine.encode([every[i] for i in part], part)
-        tau_P = torch.full((len(part),), tau, device=engine.device)
-        rollouts = engine.sample(prompts, engine.open(prompts), samples, tau_P, "evaluation", 0)
-        score(rollouts, tasks)
-        rewards |= zip(part, rollouts.grouped(rollouts.rewards_B.tolist()), strict=True)
-        tokens += rollouts.tokens
-    shares = gather_object([(list(rewards.values()), tokens)])
+    with together(accelerator):
+        for start in range(0, len(asked), size):
+            part = asked[start : start + size]
+            prompts = engine.encode([every[i] for i in part], part)
+            tau_P = torch.full((len(part),), tau, device=engine.device)
+            rollouts = engine.sample(prompts, engine.open(prompts), samples, tau_P, "evaluation", 0)
+            score(rollouts, tasks, engine.config.failed_grading)
+            rewards |= zip(part, rollouts.grouped(rollouts.rewards_B.tolist()), strict=True)
+            tokens += rollouts.tokens
+            failed += rollouts.failures
+    shares = gather_object([(list(rewards.values()), tokens, failed)])
     merged = [None] * len(every)
-    for rank, (share, _) in enumerate(shares):
+    for rank, (share, _, of_rank) in enumerate(shares):
         merged[rank :: accelerator.num_processes] = share
+        if failures is not None:
+            failures += of_rank
     rows = iter(merged)
     by_task = {name: [next(rows) for _ in several] for name, several in problems.items()}
-    return by_task, sum(tokens for _, tokens in shares)
+    return by_task, sum(tokens for _, tokens, _ in shares)
+
+
+def counts_right(rows: list[list[float]]) -> list[int] | None:
+    """How many of each problem's completions are right, reward 1; None where a reward lies outside [0, 1].
+
+    Args:
+        rows: of a task, one a problem, with a reward a completion.
+    """
+    if not all(0 <= reward <= 1 for row in rows for reward in row):
+        return None
+    return [sum(reward == 1 for reward in row) for row in rows]
 
 
 if __name__ == "__main__":

@@ -45,8 +45,11 @@ from agpo_core.tasks import SPLITS, Problem, Task, get_task
 from agpo_core.tasks.benchmarks.records import LETTERS
 from agpo_core.tasks.sandbox import SandboxRefused
 from agpo_core.training import evaluation_table
+from agpo_core.training.grades import graded
 from agpo_core.training.policy import load_policy, model_source, prefill
+from agpo_core.training.prompts import token_ids
 from agpo_core.training.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
+from agpo_core.training.ranks import OtherRankFailed, together
 from agpo_core.training.rollout import ENGINES, RolloutEngine, make_engine
 
 RECORDED = ("task", "id", "answers", "rewards", "tokens", "truncated", "too_long")  # no text of a benchmark
@@ -67,11 +70,14 @@ class Settings:
         top_p: p in (0, 1], the nucleus of sampled completions.
         max_new_tokens: of a completion, >= 1.
         prompt, template, grading: see `protocols.protocol_of`.
+        system_prompt, template_arguments, stop_tokens: as in training, see `TrainConfig`; the first two where a task is
+            asked in the chat template.
         seed: in [0, 2**31); keys the random streams.
-        batch: completions decoded at once, >= 1, but never fewer than k; changes a sample by rounding alone.
+        batch: completions decoded at once, >= 1; changes a sample by rounding alone.
         engine: "transformers" or "vllm".
         dtype: of the weights, "float32" or "bfloat16".
         data_dir: folder of the benchmarks' official files; None: from the hub.
+        failed_grading: "zero" (a completion that makes its grader fail counts as reward 0) or "raise".
     Raises:
         ConfigError: a value is out of range.
     """
@@ -87,11 +93,15 @@ class Settings:
     prompt: str = "auto"
     template: str = "auto"
     grading: str = "modern"
+    system_prompt: str | None = None
+    template_arguments: tuple[str, ...] = ()
+    stop_tokens: tuple[str, ...] = ()
     seed: int = 42
     batch: int = 32
     engine: str = "transformers"
     dtype: str = "float32"
     data_dir: str | None = None
+    failed_grading: str = "zero"
 
     def __post_init__(self):
         def require(ok: bool, name: str, rule: str) -> None:
@@ -106,8 +116,11 @@ class Settings:
         require(0 < self.top_p <= 1, "top_p", "in (0, 1]")
         require(0 <= self.seed < 2**31, "seed", "in [0, 2**31)")
         for name, choices in (("split", SPLITS), ("prompt", PROMPTS), ("template", TEMPLATES), ("grading", GRADINGS),
-                              ("engine", tuple(ENGINES)), ("dtype", ("float32", "bfloat16"))):  # fmt: skip
+                              ("engine", tuple(ENGINES)), ("dtype", ("float32", "bfloat16")),
+                              ("failed_grading", ("zero", "raise"))):  # fmt: skip
             require(getattr(self, name) in choices, name, f"one of {', '.join(choices)}")
+        if self.template == "base" and (self.system_prompt is not None or self.template_arguments):
+            raise ConfigError("template base: system_prompt and template_arguments are for a chat template; use auto.")
         if self.k > 1 and self.temperature == 0:
             raise ConfigError(f"k {self.k} at temperature 0: greedy completions are all the same; raise temperature.")
 
@@ -152,6 +165,10 @@ class Settings:
             group_size=self.k,
             advantage="reinforce_pp",  # group advantages would refuse k = 1; nothing is trained
             engine=self.engine,
+            chat_template="never" if self.template == "base" else "auto",
+            system_prompt=self.system_prompt,
+            template_arguments=self.template_arguments,
+            stop_tokens=self.stop_tokens,
         )
 
 
@@ -197,7 +214,7 @@ class Evaluator:
                 f"max_new_tokens {settings.max_new_tokens}: the context of {settings.title} holds {self.context} "
                 "tokens, prompt and completion together; lower it."
             )
-        self.template, self.tasks = tokenizer.chat_template, tasks
+        self.tasks = tasks
         self.engine = RolloutEngine(self.model, tokenizer, settings.config(self.context), tasks)  # reads, samples not
 
     def start(self, prompt_tokens: int) -> None:
@@ -206,30 +223,30 @@ class Evaluator:
         Where a tool answers, that is the whole context: what a tool says has no limit in tokens.
         """
         tokens = self.context if self.engine.tools else prompt_tokens + self.settings.max_new_tokens
-        self.engine = make_engine(self.model, self.tokenizer, self.settings.config(tokens), self.tasks)
+        self.engine = make_engine(self.model, self.engine.tokenizer, self.settings.config(tokens), self.tasks)
 
     def close(self) -> None:
         """Give back what sampling holds; whoever makes an evaluator closes it."""
         self.engine.close()
 
     @property
-    def tokenizer(self):
-        """The engine's tokenizer; its chat template is that of the last protocol asked."""
-        return self.engine.tokenizer
+    def has_template(self) -> bool:
+        """Whether the model has a chat template that may be used."""
+        return self.settings.template != "base" and self.engine.tokenizer.chat_template is not None
 
     def texts(self, protocol: Protocol, problems: list[Problem]) -> list[str]:
         """The prompts as the model sees them."""
         return self.engine.texts_of(self._asked(protocol, problems))
 
     def _asked(self, protocol: Protocol, problems: list[Problem]) -> list[Problem]:
-        """The problems with the protocol's prompts, and the engine set to the protocol's template."""
-        self.tokenizer.chat_template = self.template if protocol.chat else None
+        """The problems with the protocol's prompts, and the engine set to ask them as the protocol does."""
+        self.engine.format.allowed = protocol.chat
         return [dataclasses.replace(problem, prompt=protocol.ask(problem).prompt) for problem in problems]
 
     def lengths(self, protocol: Protocol, texts: list[str]) -> list[int | None]:
         """Tokens of each prompt; None where it leaves no room for an answer."""
         room = self.context - (1 if protocol.by_letter else self.settings.max_new_tokens)
-        ids = self.tokenizer(texts, add_special_tokens=not protocol.chat)["input_ids"]
+        ids = token_ids(self.engine.tokenizer, texts, protocol.chat)
         return [len(prompt) if len(prompt) <= room else None for prompt in ids]
 
     def answer(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
@@ -270,24 +287,27 @@ class Evaluator:
         for i, problem in enumerate(problems):
             stop = protocol.ask(problem).stop
             ended = [cut(text, stop) for text in texts[i]]
-            graded = [protocol.grade(problem, text) for text in ended]
+            grades, failed = zip(
+                *(graded(protocol.grade, problem, text, self.settings.failed_grading) for text in ended), strict=True
+            )
             lines.append(
                 {
                     "completions": ended,
-                    "answers": [None if g.answer is None else str(g.answer) for g in graded],
-                    "rewards": [g.reward for g in graded],
+                    "answers": [None if g.answer is None else str(g.answer) for g in grades],
+                    "rewards": [g.reward for g in grades],
                     "tokens": tokens[i],
                     "truncated": [
                         full and text == whole for full, text, whole in zip(limited[i], ended, texts[i], strict=True)
                     ],
                 }
+                | ({"failed_grades": failures} if (failures := [*filter(None, failed)]) else {})
             )
         return lines
 
     def letters(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
         """The likeliest of the letters A to D after the prompt, from one forward a problem (hendrycks/test)."""
         lines = []
-        logps = letter_logps(self.model, self.tokenizer, self.texts(protocol, problems), protocol.chat)
+        logps = letter_logps(self.model, self.engine.tokenizer, self.texts(protocol, problems), protocol.chat)
         for problem, of_letter in zip(problems, logps, strict=True):
             letter = max(of_letter, key=of_letter.get)
             lines.append(
@@ -318,8 +338,7 @@ def letter_logps(model, tokenizer, texts: list[str], chat: bool) -> list[dict[st
     """
     begun, candidates = [], []
     for text in texts:
-        ids = [tokenizer(text + " " * (not chat) + letter, add_special_tokens=not chat)["input_ids"]
-               for letter in LETTERS]  # fmt: skip
+        ids = token_ids(tokenizer, [text + " " * (not chat) + letter for letter in LETTERS], chat)
         same = next(i for i, tokens in enumerate(zip(*ids, strict=False)) if len(set(tokens)) > 1)
         begun.append({"input_ids": ids[0][:same]})
         candidates.append([letter[same] for letter in ids])
@@ -349,7 +368,9 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
         ConfigError: the folder is a file, holds something else or is being written by another process, the model is
             found nowhere, or no prompt of a task fits.
         ValueError, FileNotFoundError, ConnectionError: a task or its records cannot be had.
+        GradingError: grading failed, and `failed_grading` is "raise".
         SandboxRefused: a task runs programs, and this machine offers no sandbox.
+        OtherRankFailed: another rank raised.
     """
     refuse_file(out)
     tasks = {name: get_task(name, settings.data_dir) for name in settings.tasks}
@@ -358,21 +379,17 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
     if _finished(out, identity):
         return pd.read_csv(out / "table.csv")
     before = provenance.memory()
-    with contextlib.closing(Evaluator(settings, tasks, _ranks().device)) as evaluator:
-        return _run(evaluator, problems, identity, out, command, before)
-
-
-def _run(
-    evaluator: Evaluator, problems: dict[str, list[Problem]], identity: dict, out: Path, command: list[str],
-    before: float,
-) -> pd.DataFrame:  # fmt: skip
-    """`run` with the model at hand; `before` is the memory that the process held without it."""
-    settings, tasks, state = evaluator.settings, evaluator.tasks, _ranks()
-    protocols = _protocols(evaluator, tasks, problems)
-    described = {name: protocol.described(problems[name][0]) for name, protocol in protocols.items()}
-    identity["protocols"] = described
-    _refuse_other(out, identity)
-    with _alone(out) if state.is_main_process else contextlib.nullcontext():
+    state = _ranks()
+    with contextlib.ExitStack() as held:
+        with together(state):
+            evaluator = held.enter_context(contextlib.closing(Evaluator(settings, tasks, state.device)))
+            protocols = _protocols(evaluator, tasks, problems)
+            described = {name: protocol.described(problems[name][0]) for name, protocol in protocols.items()}
+            identity["protocols"] = described
+            _refuse_other(out, identity)
+        with together(state):
+            if state.is_main_process:
+                held.enter_context(_alone(out))
         state.wait_for_everyone()
         if _finished(out, identity):  # by another process, meanwhile
             return pd.read_csv(out / "table.csv")
@@ -385,12 +402,14 @@ def _run(
         } | identity
         error = None
         try:
-            if state.is_main_process:
-                provenance.write_json(out / "run.json", record)
-            _answer_all(evaluator, protocols, problems, done, out / f"rank{state.process_index}.jsonl", state)
+            with together(state):
+                if state.is_main_process:
+                    provenance.write_json(out / "run.json", record)
+                _answer_all(evaluator, protocols, problems, done, out / f"rank{state.process_index}.jsonl", state)
             state.wait_for_everyone()
-            if state.is_main_process:
-                _merge(out, settings, problems, described)
+            with together(state):
+                if state.is_main_process:
+                    record |= _merge(out, settings, problems, described)
         except BaseException as raised:
             error = f"{type(raised).__name__}: {raised}"
             raise
@@ -444,8 +463,7 @@ def _protocols(
     for name, task in tasks.items():
         if not problems[name]:
             raise ConfigError(f"tasks: {name} has no {c.split} problem; leave it out, or take another split.")
-        has_template = bool(evaluator.template)
-        found[name] = protocol_of(task, problems[name][0], c.prompt, c.template, c.grading, has_template)
+        found[name] = protocol_of(task, problems[name][0], c.prompt, c.template, c.grading, evaluator.has_template)
         lengths = evaluator.lengths(found[name], evaluator.texts(found[name], problems[name]))
         fitting = [length for length in lengths if length is not None]
         if not fitting:
@@ -455,6 +473,11 @@ def _protocols(
             )
         if not found[name].by_letter:
             longest = max(*fitting, longest or 0)
+    if (c.system_prompt is not None or c.template_arguments) and not any(p.chat for p in found.values()):
+        raise ConfigError(
+            "system_prompt and template_arguments are for a chat template, and no task is asked in one: leave them "
+            "out, or set template to chat."
+        )
     if longest is not None:
         evaluator.start(longest)
     return found
@@ -519,10 +542,16 @@ def _answer_all(
             tokens = sum(sum(line["tokens"]) for line in lines)
             end = f"{start + len(part)} of {len(problems[name])} problems"
             print(f"{name}: {end}, {tokens} tokens in {seconds:.1f} s", file=sys.stderr, flush=True)
+        if failed := [sentence for line in lines for sentence in line.get("failed_grades", ())]:
+            sentence = f"{len(failed)} x grading failed, which counts as 0. The first: {failed[0]}"
+            print(sentence, file=sys.stderr, flush=True)
 
 
-def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], described: dict[str, dict]) -> None:
-    """Write the table, and the lines of all ranks in the order of the problems; a time is in the table alone."""
+def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], described: dict[str, dict]) -> dict:
+    """Write the table, and the lines of all ranks in the order of the problems; a time is in the table alone.
+
+    Returns what run.json says of it: of each task how many gradings failed, where some did.
+    """
     done = _lines(out)
     lines = {name: [done[name, problem.id] for problem in several] for name, several in problems.items()}
     tau = settings.temperature
@@ -537,6 +566,8 @@ def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], de
         out / "problems.jsonl",
         [{key: line[key] for key in line if key != "seconds"} for several in lines.values() for line in several],
     )
+    failed = {name: sum(len(line.get("failed_grades", ())) for line in several) for name, several in lines.items()}
+    return {"failed_grades": failed} if any(failed.values()) else {}
 
 
 def promote(out: Path, to: Path) -> None:
@@ -580,15 +611,21 @@ def main(argv: list[str] | None = None) -> None:
     add("--prompt", choices=PROMPTS, default="auto", help="zero: zero-shot, boxed; few: the published few-shot prompt, "
         "where there is one; auto: the same where its demonstrations are at hand; or a protocol by name")  # fmt: skip
     add("--template", choices=TEMPLATES, default="auto", help="auto: the model's chat template, if any, zero-shot")
+    add("--system-prompt", metavar="TEXT", help="first message of every chat; default the template's own, if any")
+    add("--template-argument", dest="template_arguments", action="append", default=[], metavar="NAME=VALUE",
+        help="what the chat template is given, the value as JSON: enable_thinking=false; may be repeated")  # fmt: skip
+    add("--stop-token", dest="stop_tokens", action="append", default=[], metavar="TEXT",
+        help="a token that ends a completion, beside the model's own; may be repeated")  # fmt: skip
     add("--grading", default="modern", metavar="NAME", help="modern (the grader that training uses, the default); "
         "official (the published scoring that belongs to the prompt); or a published scoring by name, if it is of the "
         f"task: {', '.join(GRADINGS[2:])}")  # fmt: skip
     add("--data-dir", help="the official files, each benchmark's in its own folder; default the hub")
     add("--engine", choices=tuple(ENGINES), default="transformers")
     add("--dtype", choices=("float32", "bfloat16"), default="float32")
-    add("--batch", type=int, default=defaults["batch"], help="completions decoded at once, default %(default)s; "
-        "a problem's k are never parted, so with k above it k at once")  # fmt: skip
+    add("--batch", type=int, default=defaults["batch"], help="completions decoded at once, default %(default)s")
     add("--seed", type=int, default=defaults["seed"])
+    add("--failed-grading", choices=("zero", "raise"), default=defaults["failed_grading"],
+        help="a completion that makes its grader fail counts as 0 (the default), or ends the evaluation")  # fmt: skip
     add("--out", type=Path, help="folder of the results; default one in outputs/runs/evaluation/")
     add("--record", help="a folder in outputs/reference/ that also receives them, without the benchmarks' texts")
     words = sys.argv[1:] if argv is None else argv
@@ -596,6 +633,8 @@ def main(argv: list[str] | None = None) -> None:
     out, record = options.pop("out"), options.pop("record")
     if options["temperature"] is None:
         options["temperature"] = 0.0 if options["k"] == 1 else 1.0
+    for name in ("template_arguments", "stop_tokens"):
+        options[name] = tuple(options[name])
     options["tasks"] = tuple(name.strip() for name in options["tasks"].split(",") if name.strip())
     try:
         settings = Settings(**options)
@@ -609,5 +648,5 @@ def main(argv: list[str] | None = None) -> None:
             if record:
                 promote(out, paths.reference() / record)
         state.destroy_process_group()
-    except (ConnectionError, FileNotFoundError, SandboxRefused, ValueError) as error:
+    except (ConnectionError, FileNotFoundError, OtherRankFailed, SandboxRefused, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")

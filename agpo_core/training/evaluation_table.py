@@ -3,6 +3,8 @@
     accuracy      share of right answers, one completion a problem: greedy, or by the likeliest letter
     avg@k         share of right answers among k sampled completions
     mean reward   where a reward lies between 0 and 1: of CodeContests it is the share of a problem's tests passed
+    reward        the same where a task's rewards leave [0, 1], in its own unit: no reward says then what is right, and
+                  of the other rows there is none
     pass@j        chance that one of j is right, for j = 2, 4, 8, … and k; unbiased, from all k
     maj@k         chance that the plurality vote of the k is right; ties count by expectation
 
@@ -28,7 +30,7 @@ POINT = (
 )
 COLUMNS = [
     "model", "task", "n",
-    "metric", "value", "low", "high",  # [0, 1]; ends of the 95 % interval, equal where all problems' values are
+    "metric", "value", "low", "high",  # [0, 1], a reward apart; ends of the 95 % interval, equal where all values are
     "k", "tau", "p",  # completions a problem, temperature, nucleus
     "prompt", "template", "grading",
     "truncated",  # share of completions that the limit of tokens cut before they ended
@@ -65,6 +67,8 @@ def table(lines: dict[str, list[dict]], described: dict[str, dict]) -> pd.DataFr
 def values_of(lines: list[dict], greedy: bool) -> dict[str, list[float]]:
     """Each metric's value of each problem."""
     rewards_P_N = torch.tensor([line["rewards"] for line in lines], dtype=torch.float64)
+    if not ((rewards_P_N >= 0) & (rewards_P_N <= 1)).all():
+        return {"reward": rewards_P_N.mean(dim=1).tolist()}
     right_P_N = rewards_P_N == 1
     k = rewards_P_N.shape[1]
     found = {"accuracy" if greedy else f"avg@{k}": metrics.average_at_k(right_P_N)}
@@ -88,15 +92,23 @@ def _gold(line: dict) -> str:
     return right.most_common(1)[0][0] if right else "no completion is right"
 
 
+def _cells(row) -> tuple[str, str]:
+    if row.metric == "reward":
+        return f"{row.value:.3g} (no %)", f"[{row.low:.3g}, {row.high:.3g}]"
+    return f"{100 * row.value:.1f}", f"[{100 * row.low:.1f}, {100 * row.high:.1f}]"
+
+
 def _mean(values: list) -> float:
     return sum(values) / len(values)
 
 
 def text(found: pd.DataFrame) -> str:
-    """The table for a terminal: percent, the interval in one column, and a footnote where one is a point."""
+    """The table for a terminal: percent, the interval in one column, and a footnote where one is a point.
+
+    A reward that leaves [0, 1] stands in its own unit.
+    """
     shown = found.copy()
-    shown["value, %"] = [f"{100 * value:.1f}" for value in found["value"]]
-    shown["95 %"] = [f"[{100 * a:.1f}, {100 * b:.1f}]" for a, b in zip(found["low"], found["high"], strict=True)]
+    shown["value, %"], shown["95 %"] = zip(*map(_cells, found.itertuples()), strict=True)
     shown["truncated"] = [f"{share:.2f}" for share in found["truncated"]]
     columns = ["task", "n", "metric", "value, %", "95 %", *COLUMNS[COLUMNS.index("k") :]]
     lines = shown[columns].to_string(index=False)

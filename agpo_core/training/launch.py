@@ -4,8 +4,9 @@
     launch([run_dir], launcher="deepspeed", ranks=2)   one run on two ranks
 
 Whatever ends the caller (an exception, an interrupted cell, a killed kernel) ends the jobs too,
-with every process below them: see `supervise`. What a job prints is in its folder's `train.log`;
-how far it is, in the last line of `metrics.jsonl`. A run is finished when its `run.json` says so.
+with every process below them: see `supervise`. Each first ends its update and writes a checkpoint;
+a second interrupt ends them at once. What a job prints is in its folder's `train.log`; how far it
+is, in the last line of `metrics.jsonl`. A run is finished when its `run.json` says so, and all is there.
 """
 
 import contextlib
@@ -15,9 +16,11 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -27,7 +30,9 @@ import torch
 
 from agpo_core import paths, provenance
 from agpo_core.training import supervise
+from agpo_core.training.folder import FolderError, in_use, is_finished, refuse_if_used
 from agpo_core.training.progress import Progress
+from agpo_core.training.silence import Silence
 
 POLL = 0.2  # seconds between two looks at the jobs
 TAIL_LINES = 30  # of a failed job's log
@@ -37,10 +42,22 @@ REMEDIES = {  # what a log's tail says, in lower case -> what to do about it
     "no space left on device": "Free some disk space.",
     "no disk space left": "Free some disk space.",
     "unexpected pos": "Free some disk space.",  # torch.save on a full disk
-    "out of memory": "Lower rollout_batch or micro_batch_prompts, or set parallel=1.",
+    **dict.fromkeys(  # of a GPU; of a CPU, as torch, C++, the system and Python say it
+        ("out of memory", "defaultcpuallocator", "bad_alloc", "cannot allocate memory", "memoryerror"),
+        "Lower rollout_batch or micro_batch_prompts, or set parallel=1.",
+    ),
+    "did nothing for": "A rank was stopped or stuck: launch again; raise silence_limit where ranks wait so long.",
     "address already in use": "Leave master_port out: a free port is picked.",
 }
 KILLED = (128 + 9, 256 - 9)  # exit status after SIGKILL: of a job; of a rank, told by DeepSpeed
+ASKED = (128 + 15, 128 + 2)  # after SIGTERM or SIGINT
+SILENCE_LIMIT = 1800.0  # seconds
+LOCK_WAIT = 60.0  # seconds before the lock of an extension's build is named
+
+
+def remedy(words: str) -> str:
+    """What to do about a failure that says these words; empty where they do not tell."""
+    return next((text for symptom, text in REMEDIES.items() if symptom in words.lower()), "")
 
 
 @dataclass(frozen=True)
@@ -54,9 +71,10 @@ class Failure:
     @property
     def remedy(self) -> str:
         """What to do about it, as far as its end tells."""
-        for symptom, remedy in REMEDIES.items():
-            if symptom in self.tail.lower():
-                return remedy
+        if known := remedy(self.tail):
+            return known
+        if self.exit_status in ASKED:
+            return "It was asked to leave from outside: launch again, and it goes on."
         if self.exit_status in KILLED:
             return "It was killed from outside, mostly for want of memory: set parallel=1."
         return "Its log says why."
@@ -117,13 +135,10 @@ def environment() -> dict[str, str]:
     return env
 
 
-def is_finished(run_dir) -> bool:
-    """Whether the run in this folder is complete."""
-    path = Path(run_dir) / "run.json"
-    return path.exists() and provenance.read_json(path).get("status") == "finished"
-
-
-def launch(run_dirs, launcher="python", ranks=1, hostfile=None, parallel=2, master_port=None, progress=True) -> None:
+def launch(
+    run_dirs, launcher="python", ranks=1, hostfile=None, parallel=2, master_port=None, progress=True,
+    silence_limit=SILENCE_LIMIT,
+) -> None:  # fmt: skip
     """Bring every run to its end; finished ones are left as they are, others start or resume.
 
     When a job fails, no other is started, those that run are let finish, and then it raises.
@@ -137,17 +152,22 @@ def launch(run_dirs, launcher="python", ranks=1, hostfile=None, parallel=2, mast
             leave it at 1 there.
         master_port: the port at which ranks meet, for parallel=1; None: a free one for each job.
         progress: show how far the jobs are.
+        silence_limit: seconds, > 0, that a rank on this machine may do nothing (stopped, or waiting for another)
+            before its job is ended; after a minute it is named.
 
     Raises:
         ValueError: an argument is out of range, or does not go with the launcher.
         FileNotFoundError: a `config.yaml` or the hostfile is missing.
         OSError: the port is in use; the disk is full.
-        RuntimeError: DeepSpeed or its C++ compiler is missing; another process trains a run.
+        RuntimeError: DeepSpeed or its C++ compiler is missing.
+        FolderError: another process trains a run; a run.json is damaged.
         JobFailed: jobs ended without a finished run.
     """
     run_dirs = list(dict.fromkeys(Path(run_dir).resolve() for run_dir in run_dirs))
     hostfile = None if hostfile is None else Path(hostfile).resolve()
     _check_arguments(launcher, ranks, hostfile, parallel, master_port)
+    if not silence_limit > 0:
+        raise ValueError(f"silence_limit must be above 0 seconds; got {silence_limit}.")
     for run_dir in run_dirs:
         if not (run_dir / "config.yaml").is_file():
             raise FileNotFoundError(f"{run_dir} holds no config.yaml: write the run's settings there first.")
@@ -155,7 +175,8 @@ def launch(run_dirs, launcher="python", ranks=1, hostfile=None, parallel=2, mast
     if waiting and launcher == "deepspeed":
         _check_machine(master_port)
     for run_dir in waiting:
-        _open_log(run_dir).close()  # refuses a run that another process is training
+        refuse_if_used(run_dir)  # by a process that was started by hand
+        _open_log(run_dir).close()  # refuses a run that another launcher has started
 
     report = Progress() if progress else None
     running, failures = [], []
@@ -171,6 +192,7 @@ def launch(run_dirs, launcher="python", ranks=1, hostfile=None, parallel=2, mast
             time.sleep(POLL)
             for job in running:
                 job.look()
+                job.name_silence(silence_limit)
             ended = [job for job in running if job.ended]
             running = [job for job in running if not job.ended]
             failures += [job.failure() for job in ended if not job.finished]
@@ -194,6 +216,8 @@ class Job:
     exit_status: int | None = None  # None: still running
     started: float = 0.0  # time.monotonic()
     seconds: float = 0.0  # since then
+    silence: Silence = field(default_factory=Silence)
+    given_up: bool = False
 
     def start(self, words: list[str]) -> None:
         """Start the command under a supervisor; its output is appended to train.log."""
@@ -223,6 +247,24 @@ class Job:
         if self.ended:
             self.process.stdin.close()
 
+    def name_silence(self, limit: float) -> None:
+        """Say which rank does nothing, once; end the job after `limit` seconds of it."""
+        if self.ended or self.given_up:
+            return
+        if sentence := self.silence.look(self.process.pid):
+            print(f"{self.run_dir.name}: {sentence}. The job is ended after {limit:.0f} s of it.", flush=True)
+        if self.silence.sentence and self.silence.seconds >= limit:
+            self.given_up = True
+            with contextlib.suppress(OSError), open(self.run_dir / "train.log", "ab") as log:
+                log.write(f"launch: {self.silence.sentence}; the job was ended.\n".encode())
+            self.order_to_end()
+            self.process.send_signal(signal.SIGINT)  # a rank that does nothing needs no time
+
+    def order_to_end(self) -> None:
+        """Tell the supervisor."""
+        with contextlib.suppress(BrokenPipeError):  # it has just ended
+            self.process.stdin.write(b"stop")
+
     @property
     def ended(self) -> bool:
         return self.exit_status is not None
@@ -239,22 +281,43 @@ class Job:
 
 
 def stop(jobs: list[Job], reason: str) -> None:
-    """End jobs with all processes below them: SIGTERM, after 5 s SIGKILL; returns at their end."""
+    """End jobs with all processes below them; returns at their end.
+
+    Each first ends its update and writes a checkpoint, for which it has supervise.GRACE seconds; an interrupt
+    meanwhile ends that time.
+    """
     jobs = [job for job in jobs if job.process and not job.ended]
     for job in jobs:
-        with contextlib.suppress(BrokenPipeError):  # it has just ended
-            job.process.stdin.write(b"stop")
+        job.order_to_end()
         job.process.stdin.close()
+    try:
+        _wait(jobs)
+    except KeyboardInterrupt:
+        for job in jobs:
+            job.process.send_signal(signal.SIGINT)
+        _wait(jobs)
     for job in jobs:
-        job.process.wait()
         note_failure(job.run_dir, job.process.returncode, error=f"stopped by {reason}")
+
+
+def _wait(jobs: list[Job]) -> None:
+    """Wait for the end of jobs that were told to end, and say so where it takes a while."""
+    said = time.monotonic() + 2
+    while any(job.process.poll() is None for job in jobs):
+        if said and time.monotonic() > said:
+            print(f"Waiting for the update that each job is in, and its checkpoint: at most {supervise.GRACE:.0f} s. "
+                  "Interrupt again to end at once.", flush=True)  # fmt: skip
+            said = None
+        time.sleep(POLL)
 
 
 def note_failure(run_dir: Path, exit_status: int, error: str) -> None:
     """Close a run.json that a killed job left saying "running"."""
     path = run_dir / "run.json"
-    # There may be none yet, or no disk space: the failure itself is what the caller must hear of.
-    with contextlib.suppress(OSError, ValueError, KeyError):
+    # There may be none yet, or no disk space: the failure itself is what the caller must hear of. Where another
+    # process trains in the folder now, the record is that process's.
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, FolderError):
+        refuse_if_used(run_dir)
         record = provenance.read_json(path)
         if record["status"] == "running":
             record = provenance.conclude(record, exit_status, error)
@@ -264,8 +327,9 @@ def note_failure(run_dir: Path, exit_status: int, error: str) -> None:
 def last_row(path: Path) -> dict:
     """The last whole line of metrics.jsonl; empty before the first, or when it is damaged."""
     *lines, _torn = _tail_bytes(path).split(b"\n")
-    with contextlib.suppress(IndexError, ValueError):
-        return json.loads(lines[-1])
+    with contextlib.suppress(IndexError, ValueError, TypeError):
+        row = json.loads(lines[-1])
+        return row if row["update"] >= 0 and 0 <= row.get("progress", 0) <= 1 else {}
     return {}
 
 
@@ -332,17 +396,40 @@ def _check_machine(master_port: int | None) -> None:
 
 def _remove_abandoned_locks() -> None:
     """Remove the locks of extension builds that were killed: later ones would wait for ever."""
+    for lock in _abandoned_locks():
+        lock.unlink(missing_ok=True)
+
+
+def _abandoned_locks() -> list[Path]:
+    """Locks of extension builds that no process holds open, as a build does (torch.utils.file_baton)."""
     from torch.utils.cpp_extension import get_default_build_root
 
-    # A build holds its lock open (torch.utils.file_baton). Without /proc, none can be told apart.
-    held = set()
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+    build_root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()).resolve()
+    locks = [*build_root.glob("*/lock"), *build_root.glob("*/*/lock")]
+    held = set()  # without /proc, none can be told apart
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*") if locks else ():
         with contextlib.suppress(OSError):  # it was closed meanwhile, or is another user's
             held.add(os.readlink(descriptor))
-    build_root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()).resolve()
-    for lock in [*build_root.glob("*/lock"), *build_root.glob("*/*/lock")]:
-        if held and str(lock) not in held:
-            lock.unlink(missing_ok=True)
+    return [lock for lock in locks if held and str(lock) not in held]
+
+
+@contextlib.contextmanager
+def name_stale_locks():
+    """Say after a minute which abandoned lock a rank started by hand may wait for; `launch` removes them."""
+
+    def say() -> None:
+        for lock in _abandoned_locks():
+            print(f"{lock} is there since a build was killed, and DeepSpeed waits for it: delete it.",
+                  file=sys.stderr, flush=True)  # fmt: skip
+
+    timer = threading.Timer(LOCK_WAIT, say)
+    timer.daemon = True
+    if "LOCAL_RANK" in os.environ:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _free_port() -> int:
@@ -359,9 +446,7 @@ def _open_log(run_dir: Path):
         fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         log.close()
-        raise RuntimeError(
-            f"{run_dir} is being trained by another process: wait for it or end it, then try again."
-        ) from None
+        raise FolderError(in_use(run_dir, "another process")) from None
     except OSError:  # a file system without locks
         pass
     return log

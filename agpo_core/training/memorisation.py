@@ -17,7 +17,6 @@ OUT gets memorisation.jsonl (a line a problem, with no text of it), table.csv an
 """
 
 import argparse
-import copy
 import math
 import statistics
 import sys
@@ -38,6 +37,7 @@ from agpo_core.tasks.decontamination import questions
 from agpo_core.tasks.sandbox import SandboxRefused
 from agpo_core.training.evaluation_run import refuse_file
 from agpo_core.training.policy import load_policy
+from agpo_core.training.prompts import token_ids
 from agpo_core.training.rollout import make_engine
 
 LINES = "memorisation.jsonl"
@@ -80,7 +80,7 @@ def probe(
     Args:
         model, tokenizer: a causal language model, and its tokenizer; a chat template is not used.
         texts: what it may have memorised.
-        config: uses model, dtype, seed, engine, rollout_batch, group_size.
+        config: uses model, dtype, seed, engine, rollout_batch.
         shown: share of a text's tokens that it is shown, in (0, 1).
         temperature: >= 0; 0 decodes greedily.
     Returns:
@@ -95,11 +95,9 @@ def probe(
         raise ConfigError(f"shown={shown} must lie between 0 and 1: .5 shows half of a prompt's tokens.")
     if not 0 <= temperature < math.inf:
         raise ConfigError(f"temperature={temperature} must be 0 or more, and finite; 0 decodes greedily.")
-    plain = copy.deepcopy(tokenizer)
-    plain.chat_template = None
-    pairs = [truncate(plain, text, shown) for text in texts]
-    rests = [len(plain(rest, add_special_tokens=False)["input_ids"]) for _, rest in pairs]
-    starts = [len(plain(start)["input_ids"]) for start, _ in pairs]
+    pairs = [truncate(tokenizer, text, shown) for text in texts]
+    rests = [len(tokenizer(rest, add_special_tokens=False)["input_ids"]) for _, rest in pairs]
+    starts = [len(ids) for ids in token_ids(tokenizer, [start for start, _ in pairs], rendered=False)]
     context = getattr(model.config, "max_position_embeddings", None) or math.inf
     kept = sorted(range(len(pairs)), key=lambda i: starts[i] + rests[i])
     while kept and max(starts[i] for i in kept) + max(rests[i] for i in kept) > context:
@@ -112,10 +110,13 @@ def probe(
         )
     kept.sort()
     longest, room = max(starts[i] for i in kept), max(rests[i] for i in kept)
-    config = replace(config, top_p=1.0, max_completion_tokens=room, max_sequence_tokens=longest + room)
+    config = replace(
+        config, top_p=1.0, max_completion_tokens=room, max_sequence_tokens=longest + room,
+        chat_template="never", system_prompt=None, template_arguments=(), stop_tokens=(),
+    )  # fmt: skip
     problems = [Problem("memorisation", str(i), *pairs[i]) for i in kept]
-    completions, at_once = [], config.rollout_batch // config.group_size
-    with closing(make_engine(model, plain, config)) as sampler:
+    completions, at_once = [], config.rollout_batch
+    with closing(make_engine(model, tokenizer, config)) as sampler:
         for first in range(0, len(problems), at_once):
             part = problems[first : first + at_once]
             slots = [zlib.crc32(problem.prompt.encode()) for problem in part]  # the other texts do not move a sample

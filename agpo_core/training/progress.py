@@ -5,6 +5,10 @@
 Its numbers are those of the last update in `metrics.jsonl`.
 """
 
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
 FIELDS = (  # key of a line of metrics.jsonl, how it is shown
     ("update", "{} updates"),
     ("progress", "{:.0%} of horizon"),
@@ -51,6 +55,30 @@ class Progress:
                 print(line(job), flush=True)
         for job in ended:
             print(line(job), flush=True)
+
+
+class Lines:
+    """Of a run that was started by hand: where it begins, and a line at each further tenth of its horizon.
+
+    Args:
+        run_dir: the run's folder.
+        horizon: what the run has spent already.
+    """
+
+    def __init__(self, run_dir: Path, horizon):
+        self.run_dir, self.tenth = Path(run_dir), int(10 * horizon.progress)
+        self.begun = time.monotonic()
+        self.start = f"goes on after update {horizon.updates}" if horizon.updates else "starts"
+
+    def see(self, row: dict) -> None:
+        """Take note of an update's line of metrics.jsonl."""
+        if self.start:
+            print(f"{self.run_dir.name}  {self.start}", flush=True)
+            self.start = ""
+        if (tenth := int(10 * row["progress"])) > self.tenth:
+            self.tenth = tenth
+            seconds = time.monotonic() - self.begun
+            print(line(SimpleNamespace(run_dir=self.run_dir, ended=False, row=row, seconds=seconds)), flush=True)
 
 
 def line(job) -> str:

@@ -28,7 +28,9 @@ from agpo_core import kl, paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.tasks import Problem, get_task
 from agpo_core.training import policy
+from agpo_core.training.prompts import PromptFormat
 from agpo_core.training.rollout import Rollouts, score
+from agpo_core.training.setup import forward_prompts
 
 # The supervised start
 STEPS, BATCH, LEARNING_RATE = 600, 64, 4.0e-3
@@ -151,11 +153,11 @@ def appraise(run, problems: list[Problem], slots: list[int]) -> dict[str, list[f
         problems: this rank's, whose prompts leave room for an answer.
         slots: index of each problem over all ranks; keys its random stream.
     Returns:
-        One value a problem: "gold" (the task's grade, [0, 1]), "score" (the reward model's), "length" (sampled tokens)
+        One value a problem: "gold" (the task's grade), "score" (the reward model's), "length" (sampled tokens)
         and, where there is a reference, "kl" (log π - log π_ref, summed over the completion, nats, T = 1).
     """
     c, engine = run.config, run.engine
-    size = min(c.rollout_batch, (c.micro_batch_prompts or c.rollout_batch) * c.group_size)  # of a forward in training
+    size = min(c.rollout_batch, forward_prompts(c, run.accelerator.num_processes) * c.group_size)  # as in training
     drawn = []
     for i in range(0, len(problems), size):
         prompts = engine.encode(problems[i : i + size], slots[i : i + size])
@@ -165,7 +167,7 @@ def appraise(run, problems: list[Problem], slots: list[int]) -> dict[str, list[f
     names = ["gold", "score", "length"] + ["kl"] * (run.reference.kind != "none")
     found = {name: [] for name in names}
     for rollouts in drawn:
-        score(rollouts, run.tasks)
+        score(rollouts, run.tasks, c.failed_grading)
         found["gold"] += rollouts.rewards_B.tolist()
         found["score"] += run.reward_model.score(rollouts).tolist()
         found["length"] += rollouts.mask_B_T.sum(dim=1).tolist()
@@ -244,7 +246,7 @@ def measure(model: RewardModel, tokenizer, pairs: list[tuple[str, str, str]]) ->
     from agpo_core.tasks.preferences import gold_reward
 
     texts = [(prompt, text) for prompt, chosen, rejected in pairs for text in (chosen, rejected)]
-    rows = [(*tokenizer(prompt + text)["input_ids"], tokenizer.eos_token_id) for prompt, text in texts]
+    rows = [tuple(prompt + text) for prompt, text in PromptFormat(tokenizer).examples(*zip(*texts, strict=True))]
     score_B = torch.cat([model.forward(rows[i : i + model.batch]) for i in range(0, len(rows), model.batch)]).double()
     gold_B = torch.tensor([gold_reward(*pair) for pair in texts], dtype=torch.float64)
     margin, gold_margin = score_B[::2] - score_B[1::2], gold_B[::2] - gold_B[1::2]

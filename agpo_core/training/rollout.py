@@ -13,7 +13,7 @@ import copy
 import time
 from collections.abc import Hashable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,13 @@ from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import uniforms
 from agpo_core.tasks import Problem, Task
 from agpo_core.tasks.tools import Tool, tool_of
+from agpo_core.training.grades import graded
 from agpo_core.training.policy import prefill
+from agpo_core.training.prompts import PromptFormat
 from agpo_core.training.turns import Row, Turn, converse
 from agpo_core.training.vllm_engine import VLLM
+
+LOGITS_AT_ONCE = 2**20  # that `sample_token` sorts and sums at once: 8 MiB in float64, and some five times as much
 
 
 @dataclass
@@ -64,7 +68,8 @@ class Rollouts:
         mask_B_T: True on sampled tokens. present_B_T: True on sampled and on observed tokens.
         sampler_logps_B_T: log-probability under the distribution that drew the token (tau, nucleus).
         temperature_B: tau of each row.
-        rewards_B: in [0, 1]; answers: canonical answers, the vote keys. Both are filled by `score`.
+        rewards_B: finite; answers: canonical answers, the vote keys. Both are filled by `score`.
+        failures: of `score`: a sentence for each completion whose grading failed.
         truncated_B: True where a limit of tokens or turns cut the completion.
         texts: what the policy wrote; this is graded. transcripts: the same with the observations.
         calls_B, failed_calls_B: calls of a tool that were answered, and those among them answered by an error; None
@@ -85,6 +90,7 @@ class Rollouts:
     transcripts: list[str] | None = None  # None: texts, no tool was called
     calls_B: Tensor | None = None
     failed_calls_B: Tensor | None = None
+    failures: list[str] = field(default_factory=list)
 
     def __post_init__(self):
         if self.present_B_T is None:
@@ -143,41 +149,44 @@ class RolloutEngine:
         model: the causal language model that is being trained (unwrapped).
         tokenizer: its tokenizer.
         config: uses seed, top_p, max_completion_tokens, max_sequence_tokens, rollout_batch, max_turns,
-            max_observation_characters.
+            max_observation_characters, and what `PromptFormat` reads.
         tasks: by name; a completion may call the tool of its problem's task.
     Raises:
-        ConfigError: the model has no end-of-sequence token.
+        ConfigError: nothing would end a completion, or see `PromptFormat`.
     """
 
     def __init__(self, model: nn.Module, tokenizer, config: TrainConfig, tasks: dict[str, Task] | None = None):
         self.model, self.tokenizer, self.config = model, tokenizer, config
         self.tools = {name: tool for name, task in (tasks or {}).items() if (tool := tool_of(task))}
         self.closing_ids = closing_tokens(tokenizer, self.tools) if self.tools else None
-        stop = getattr(model.generation_config, "eos_token_id", None)
-        stop = stop if isinstance(stop, list) else [stop]
-        stop = {*stop, tokenizer.eos_token_id} - {None}
+        self.format = PromptFormat(tokenizer, config)
+        stop = self.format.stop_ids(model)
         if not stop:
-            raise ConfigError(f"model {config.model!r} has no end-of-sequence token: set one.")
-        self.stop_ids = torch.tensor(sorted(stop))
+            raise ConfigError(
+                f"model {config.model!r} has no end-of-sequence token: set one, or name a token in stop_tokens."
+            )
+        self.stop_ids = torch.tensor(stop)
 
     @property
     def device(self):
         return next(self.model.parameters()).device
 
     def encode(self, problems: list[Problem], slots: list[int]) -> Prompts:
-        """Tokenise; a chat model sees each prompt as one user message.
+        """Tokenise, see `PromptFormat`, and pad on the left.
 
         Raises:
-            ConfigError: a prompt leaves no room for max_completion_tokens within max_sequence_tokens.
+            ConfigError: a prompt has no tokens, or leaves no room for max_completion_tokens within max_sequence_tokens.
         """
-        texts, chat = self.texts_of(problems), self.tokenizer.chat_template is not None
-        batch = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=not chat)
-        longest = batch["input_ids"].shape[1]
+        ids = self.format.ids(self.texts_of(problems))
+        longest = max(map(len, ids))
+        if min(map(len, ids)) == 0:
+            raise ConfigError("a prompt has no tokens: mend the task, or drop the problem.")
         if longest > self.prompt_room:
             raise ConfigError(
                 f"a prompt has {longest} tokens, more than max_sequence_tokens - max_completion_tokens "
                 f"= {self.prompt_room}: raise max_sequence_tokens or drop long problems."
             )
+        batch = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         return Prompts(
             list(problems),
             torch.tensor(slots, device=self.device),
@@ -194,21 +203,11 @@ class RolloutEngine:
         """Whether each prompt leaves room for an answer, as `encode` asks."""
         if not problems:
             return []
-        chat = self.tokenizer.chat_template is not None
-        ids = self.tokenizer(self.texts_of(problems), add_special_tokens=not chat)["input_ids"]
-        return [len(prompt) <= self.prompt_room for prompt in ids]
+        return [len(ids) <= self.prompt_room for ids in self.format.ids(self.texts_of(problems))]
 
     def texts_of(self, problems: list[Problem]) -> list[str]:
         """The prompts as the model sees them."""
-        texts = [problem.prompt for problem in problems]
-        if self.tokenizer.chat_template is None:
-            return texts
-        return [
-            self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
-            )
-            for text in texts
-        ]
+        return self.format.texts([problem.prompt for problem in problems])
 
     def open(self, prompts: Prompts) -> list:
         """Prepare what every phase of an update samples on top of."""
@@ -259,8 +258,7 @@ class TransformersEngine(RolloutEngine):
     @torch.no_grad()
     def open(self, prompts: Prompts) -> list:
         """Compute the prompts once; every phase of an update samples on top of the result."""
-        per_chunk = max(1, self.config.rollout_batch // self.config.group_size)
-        chunks = torch.arange(len(prompts.problems), device=self.device).split(per_chunk)
+        chunks = torch.arange(len(prompts.problems), device=self.device).split(self.config.rollout_batch)
         prefixes = []
         for index in chunks:
             part = prompts.select(index)
@@ -272,13 +270,14 @@ class TransformersEngine(RolloutEngine):
     def first_turn(self, rows: list[Row], prefixes: list, group: int, phase: str, update: int) -> list[Turn]:
         turns, start = [], 0
         with _inference_mode(self.model):
-            for part, cache, logits_P_V in prefixes:
-                prompt_of = torch.arange(len(part.problems), device=self.device).repeat_interleave(group)
-                cache = copy.deepcopy(cache)
-                cache.batch_select_indices(prompt_of)
-                seen, mine = part.prompt_mask_P_S[prompt_of], rows[start : start + len(prompt_of)]
-                turns += self._decode(cache, logits_P_V[prompt_of], seen, mine, phase, update)
-                start += len(prompt_of)
+            for part, whole, logits_P_V in prefixes:
+                every = torch.arange(len(part.problems), device=self.device).repeat_interleave(group)
+                for prompt_of in every.split(self.config.rollout_batch):
+                    cache = copy.deepcopy(whole)
+                    cache.batch_select_indices(prompt_of)
+                    seen, mine = part.prompt_mask_P_S[prompt_of], rows[start : start + len(prompt_of)]
+                    turns += self._decode(cache, logits_P_V[prompt_of], seen, mine, phase, update)
+                    start += len(prompt_of)
         return turns
 
     @torch.no_grad()
@@ -466,6 +465,8 @@ def sample_token(logits_B_V: Tensor, tau_B: Tensor, top_p: float, u_B: Tensor) -
     nucleus: the fewest most likely tokens whose mass reaches p; the most likely one is always kept
     token: the first in vocabulary order whose cumulative kept mass exceeds u * (kept mass)
 
+    A few rows at a time: beside the logits, memory holds what `LOGITS_AT_ONCE` of them take, in float64.
+
     Args:
         logits_B_V: logits, float.
         tau_B: temperatures, >= 0; rows at 0 take the most likely token.
@@ -474,42 +475,56 @@ def sample_token(logits_B_V: Tensor, tau_B: Tensor, top_p: float, u_B: Tensor) -
     Returns:
         ids_B, and their log-probabilities under the distribution that drew them.
     """
+    ids_B, logps_B = (torch.empty_like(tau_B, dtype=dtype) for dtype in (torch.long, torch.float32))
+    size = max(1, LOGITS_AT_ONCE // logits_B_V.shape[1])
+    for start in range(0, len(tau_B), size):
+        rows = slice(start, start + size)
+        ids_B[rows], logps_B[rows] = _sample_rows(logits_B_V[rows], tau_B[rows], top_p, u_B[rows])
+    return ids_B, logps_B
+
+
+def _sample_rows(logits_B_V: Tensor, tau_B: Tensor, top_p: float, u_B: Tensor) -> tuple[Tensor, Tensor]:
     greedy_B = tau_B == 0
-    scaled = logits_B_V.double() / torch.where(greedy_B, 1.0, tau_B).double().unsqueeze(1)
-    probs = scaled.softmax(dim=-1)
+    scale_B_1 = torch.where(greedy_B, 1.0, tau_B).double().unsqueeze(1)
+    probs = (logits_B_V.double() / scale_B_1).softmax(dim=-1)
     if top_p < 1.0:
         ordered, order = probs.sort(dim=-1, descending=True, stable=True)
-        outside = ordered.cumsum(dim=-1) - ordered >= top_p
-        probs = probs.masked_fill(outside.scatter(-1, order, outside), 0.0)
+        outside = ordered.cumsum(dim=-1).sub_(ordered) >= top_p
+        probs = probs.masked_fill_(outside.scatter(-1, order, outside), 0.0)
+        del ordered, order, outside
     mass = probs.cumsum(dim=-1)
     ids = torch.searchsorted(mass, u_B.unsqueeze(1) * mass[:, -1:], right=True).squeeze(1)
     # u * mass can round up to the whole mass: fall back on the last token that has any.
-    last = (probs > 0).int().cumsum(dim=-1).argmax(dim=-1)
+    last = probs.shape[1] - 1 - (probs > 0).byte().flip(-1).argmax(dim=-1)
     ids = torch.where(greedy_B, logits_B_V.argmax(dim=-1), torch.minimum(ids, last))
     chosen = probs.gather(1, ids.unsqueeze(1)).squeeze(1) / mass[:, -1]
     return ids, torch.where(greedy_B, 0.0, chosen.log()).float()
 
 
-def score(rollouts: Rollouts, tasks: dict[str, Task]) -> float:
+def score(rollouts: Rollouts, tasks: dict[str, Task], failed_grading: str = "zero") -> float:
     """Grade every completion in place; returns the seconds it took.
 
+    Args:
+        rollouts: receives rewards_B, answers and failures.
+        tasks: by name.
+        failed_grading: what a completion that cannot be graded does: it counts as reward 0 ("zero"), or raises.
     Raises:
-        ValueError: a reward is not a finite number in [0, 1]; names the task and the completion.
+        GradingError: grading failed, and `failed_grading` is "raise"; names task, problem and completion.
+        SandboxRefused: a task runs programs, and this machine offers no sandbox.
     """
     start = time.perf_counter()
-    rewards, answers = [], []
-    for i, text in enumerate(rollouts.texts):
-        problem = rollouts.prompts.problems[i // rollouts.group]
-        graded = tasks[problem.task].grade(problem, text)
-        if not 0.0 <= graded.reward <= 1.0:  # NaN fails this too
-            raise ValueError(
-                f"reward {graded.reward!r} of task {problem.task!r} is not in [0, 1] "
-                f"(problem {problem.id!r}, completion {text!r}): mend the task's grade()."
-            )
-        rewards.append(graded.reward)
-        answers.append(graded.answer)
+    problems = [problem for problem in rollouts.prompts.problems for _ in range(rollouts.group)]
+    grades, failures = zip(
+        *(
+            graded(tasks[problem.task].grade, problem, text, failed_grading)
+            for problem, text in zip(problems, rollouts.texts, strict=True)
+        ),
+        strict=True,
+    )
+    rewards = [grade.reward for grade in grades]
     rollouts.rewards_B = torch.tensor(rewards, dtype=torch.float32, device=rollouts.mask_B_T.device)
-    rollouts.answers = answers
+    rollouts.answers = [grade.answer for grade in grades]
+    rollouts.failures = [failure for failure in failures if failure is not None]
     return time.perf_counter() - start
 
 

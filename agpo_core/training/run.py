@@ -1,33 +1,45 @@
 """What a run holds and what each part of an update does; `training.train` puts them in order."""
 
 import dataclasses
+import hashlib
 import math
 import warnings
 from pathlib import Path
 
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor
 
 from agpo_core import advantages as estimators
 from agpo_core import kl, losses, metrics, probe, provenance
 from agpo_core.config import ConfigError, TrainConfig
-from agpo_core.controllers import AdaptiveTemperature, ClipSignals, KLSignals
+from agpo_core.controllers import AdaptiveTemperature, ClipSignals, KLSignals, same_update
 from agpo_core.horizon import Horizon, permutation
 from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint, policy
 from agpo_core.training.batch import Batch, minibatch_loss
-from agpo_core.training.evaluate import complete_and_grade, first_problems
+from agpo_core.training.evaluate import complete_and_grade, counts_right, first_problems
+from agpo_core.training.folder import fingerprint
+from agpo_core.training.progress import Lines
+from agpo_core.training.ranks import together
 from agpo_core.training.reward_model import appraise, load_reward_model
 from agpo_core.training.rollout import Prompts, Rollouts, make_engine, score
 from agpo_core.training.setup import (
     contaminated_problems,
+    forward_prompts,
     learning_rate,
     make_accelerator,
     make_controllers,
+    parameter_groups,
     refuse_evaluation_sets,
     training_problems,
 )
 from agpo_core.training.watch import Watch
+
+EXTENDED = (
+    "the horizon was {:g}, and is {:g} {} from update {} on: progress, and with it the learning rate, falls "
+    "back to the consumed share of the longer one. Earlier lines tell the progress of their time."
+)
 
 
 class Run:
@@ -55,18 +67,13 @@ class Run:
         model, self.tokenizer = policy.load_policy(config)
         self.reference = policy.Reference(model, config).to(accelerator.device)
         self.reward_model = load_reward_model(config, self.tokenizer, accelerator.device)
-        groups = [{"params": [p for p in model.parameters() if p.requires_grad]}]
-        self.rates = [1.0]  # of each parameter group, relative to the policy's
+        trained = [(list(model.parameters()), 1.0)]
         if config.critic != "none":
             model = policy.ActorCritic(model, config.critic)
-            groups.append({"params": model.critic_parameters()})
-            self.rates.append((config.critic_learning_rate or config.learning_rate) / config.learning_rate)
-        optimiser = torch.optim.AdamW(
-            groups,
-            lr=config.learning_rate,
-            betas=config.adam_betas,
-            weight_decay=config.weight_decay,
-        )
+            relative = (config.critic_learning_rate or config.learning_rate) / config.learning_rate
+            trained.append((model.critic_parameters(), relative))
+        groups, self.rates = parameter_groups(trained, config.weight_decay)
+        optimiser = torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.adam_betas)
         self.model, self.optimiser = accelerator.prepare(model, optimiser)
         self.whole = accelerator.unwrap_model(self.model)  # policy, and critic where there is one
         self.policy = self.whole if config.critic == "none" else self.whole.policy
@@ -93,8 +100,11 @@ class Run:
         self.kl_state = self.kl.initial_state()
         self.step_kl = 0.0
         self.former_state = None  # the statistics of the last update's training rollouts
+        self.failures: list[str] = []  # of grading on this rank, since the last line of metrics.jsonl
         self.evaluations = {"dev": []} | ({"train": []} if config.train_problems else {})
+        self.contents = None  # fingerprints, see _identity
         self._resume()
+        self.lines = Lines(self.run_dir, self.horizon)
         self.watch = Watch(
             config, self._lines("metrics.jsonl"), (line["rule"] for line in self._lines("warnings.jsonl"))
         )
@@ -229,9 +239,11 @@ class Run:
 
     def score(self, rollouts: Rollouts) -> None:
         """Grade every completion; where there is a reward model its score takes the place of the grade."""
-        score(rollouts, self.tasks)
-        if self.reward_model is not None:
-            rollouts.rewards_B = self.reward_model.score(rollouts)
+        with together(self.accelerator):
+            score(rollouts, self.tasks, self.config.failed_grading)
+            if self.reward_model is not None:
+                rollouts.rewards_B = self.reward_model.score(rollouts)
+        self.failures += rollouts.failures
 
     # -- controllers ----------------------------------------------------------------------------
 
@@ -252,12 +264,14 @@ class Run:
             log |= {"uncertainty": sum(U) / len(U), "uncertainty_baseline": sum(baseline) / len(baseline)}
         return self._spread(values), state, log
 
-    def radii(self, states, entropy: float, step_kl: float):
+    def radii(self, states, batch: Batch, step_kl: float):
         """epsilon of each prompt of this rank (Eq. 4), a constant in the loss."""
         state, values = self.clip_state, []
+        entropies = batch.entropies or [batch.entropy]
         if states is None:  # nothing to listen to
             values = [(self.config.epsilon_base, self.config.epsilon_base)]
-        for signals in states or []:
+        for signals, entropy in zip(states or [], entropies, strict=states is not None):
+            state = same_update(self.clip_state, state)
             signals = ClipSignals(**vars(signals), entropy=entropy, step_kl=step_kl)
             raw = self.clip.raw(state, signals)
             value, state = self.clip.update(state, signals)
@@ -303,10 +317,10 @@ class Run:
         old, old_T1, reference, entropy, values = [], [], [], [], []
         for part in self._micro(batch):
             logits, values_B_T = policy.logits_and_values(self.whole, part, c)
-            ids = part.completion_ids_B_T
-            old.append(policy.token_logps(logits, ids, part.temperature_B.view(-1, 1, 1)))
-            old_T1.append(policy.token_logps(logits, ids))
-            entropy.append(policy.token_entropy(logits))
+            logps = policy.token_logps_and_T1(logits, part.completion_ids_B_T, part.temperature_B.view(-1, 1, 1))
+            for found, values_of in zip((old, old_T1, entropy), (*logps, policy.token_entropy(logits)), strict=True):
+                found.append(values_of)
+            del logits  # before the reference makes its own
             if c.beta > 0:
                 reference.append(self.reference.logps(part, c.shared_prompt))
             if values_B_T is not None:
@@ -316,7 +330,14 @@ class Run:
         batch.old_logps_T1_B_T = _stack(old_T1, T)
         batch.reference_logps_B_T = _stack(reference, T) if reference else None
         batch.old_values_B_T = _stack(values, T) if values else None
-        batch.entropy = self.mean(_stack(entropy, T), batch.mask_B_T)
+        entropy_B_T = _stack(entropy, T)
+        batch.entropy = self.mean(entropy_B_T, batch.mask_B_T)
+        if c.controller_scope == "prompt":
+            sums_P, tokens_P = (
+                v_B_T.double().sum(dim=1).view(-1, c.group_size).sum(dim=1)
+                for v_B_T in (entropy_B_T * batch.mask_B_T, batch.mask_B_T)
+            )
+            batch.entropies = self.gather(sums_P / tokens_P.clamp(min=1)).tolist()
         return batch
 
     def advantages(self, rollouts: Rollouts, batch: Batch, greedy_P: Tensor | None) -> Tensor:
@@ -414,9 +435,10 @@ class Run:
     def _finite(self, norm: float) -> float:
         if math.isfinite(norm):
             return norm
+        beta = "raise beta" if self.config.beta < 1 else f"lower beta, which is {self.config.beta:g}"
         raise FloatingPointError(
             f"gradient norm is {norm} at update {self.horizon.updates + 1}: the run stops; its last checkpoint is "
-            "whole. Lower learning_rate, or raise beta."
+            f"whole. Lower learning_rate, or {beta}."
         )
 
     @torch.no_grad()
@@ -437,7 +459,7 @@ class Run:
 
     def _micro(self, batch: Batch) -> list[Batch]:
         """A batch in forward-sized parts."""
-        size = self.config.micro_batch_prompts or len(batch.prompt_ids_P_S)
+        size = forward_prompts(self.config, self.accelerator.num_processes)
         return [batch.rows(i, i + size) for i in range(0, len(batch.prompt_ids_P_S), size)]
 
     def set_learning_rate(self, progress: float) -> None:
@@ -454,8 +476,11 @@ class Run:
     def every_rank(self, values_B_X: Tensor) -> Tensor:
         """Rows of this rank's rollouts as rows of all rollouts, in the order of their slots; padded with zeros."""
         accelerator, P = self.accelerator, self.config.prompts_per_update
-        widened = accelerator.pad_across_processes(values_B_X.contiguous(), dim=1)
-        rows = accelerator.gather(widened)
+        # accelerate pads a bool tensor into an int64 one, and leaves one that needs no padding as it is: ranks with
+        # completions of unequal length would then exchange tensors of different types.
+        numbers = values_B_X.to(torch.uint8) if values_B_X.dtype == torch.bool else values_B_X
+        widened = accelerator.pad_across_processes(numbers.contiguous(), dim=1)
+        rows = accelerator.gather(widened).to(values_B_X.dtype)
         ranks, G = accelerator.num_processes, len(rows) // P
         by_prompt = rows.view(ranks, P // ranks, G, -1).transpose(0, 1)
         return by_prompt.reshape(P * G, -1)
@@ -474,10 +499,10 @@ class Run:
         return whole if torch.as_tensor(value).is_floating_point() else int(whole)
 
     def mean(self, values_B_T: Tensor, mask_B_T: Tensor) -> float:
-        """Mean over all tokens of all ranks."""
+        """Mean over all tokens of all ranks; 0 where there is no token."""
         sums = torch.stack([values_B_T[mask_B_T].double().sum(), mask_B_T.sum().double()])
         numerator, tokens = self.accelerator.reduce(sums, "sum").tolist()
-        return numerator / tokens
+        return numerator / max(tokens, 1)
 
     def slowest(self, seconds: float) -> float:
         """The longest time over ranks, so that all stop at the same update."""
@@ -490,7 +515,7 @@ class Run:
         """Append the update's line to metrics.jsonl; `metrics.LOGGED` says what each entry means."""
         c, h, G = self.config, self.horizon, self.config.group_size
         rewards_P_G = rollouts.rewards_B.view(-1, G)
-        tokens = sum(s["tokens"] for s in steps)
+        tokens, gap_B_T = sum(s["tokens"] for s in steps), rollouts.sampler_logps_B_T - batch.old_logps_B_T
         row = {
             "update": h.updates,
             "progress": h.progress,
@@ -500,17 +525,18 @@ class Run:
             "seconds_left": h.seconds * (1 - h.progress) / max(h.progress, 1e-9),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
             "reward": self.gather(rewards_P_G.mean(dim=1)).mean().item(),
-            "reward_std": self.every_rank(rollouts.rewards_B.unsqueeze(1)).std().item(),
+            "reward_std": _spread_of(self.every_rank(rollouts.rewards_B.unsqueeze(1))),
             "equal_groups": self.gather(probe.equal_rewards(rewards_P_G).double()).mean().item(),
             "length": self.total(batch.mask_B_T.sum()) / (c.prompts_per_update * G),
             "truncated": self.total(rollouts.truncated_B.sum()) / (c.prompts_per_update * G),
             "entropy": batch.entropy,
-            "sampler_gap": self.mean(rollouts.sampler_logps_B_T - batch.old_logps_B_T, rollouts.mask_B_T),
+            "sampler_gap": self.mean(gap_B_T, rollouts.mask_B_T),
+            "sampler_gap_abs": self.mean(gap_B_T.abs(), rollouts.mask_B_T),
             "step_kl": self.step_kl,
             "loss": sum(s["loss"] for s in steps) / len(steps),
             "grad_norm": sum(s["norm"] for s in steps) / len(steps),
             "grad_norms": [s["norm"] for s in steps],
-            "clip_fraction": sum(s["binding"] for s in steps) / tokens,
+            "clip_fraction": sum(s["binding"] for s in steps) / max(1, tokens),
             "clip_fraction_active": sum(s["binding"] for s in steps) / max(1, sum(s["active"] for s in steps)),
             **controllers,
         }
@@ -519,7 +545,7 @@ class Run:
             row["explained_variance"] = self.explained_variance(batch)
         if self.reward_model is not None:  # graded anew: groups may have been drawn again since
             graded = dataclasses.replace(rollouts)
-            score(graded, self.tasks)
+            score(graded, self.tasks, c.failed_grading)
             row["reward_gold"] = self.gather(graded.rewards_B.view(-1, G).mean(dim=1)).mean().item()
         if rollouts.calls_B is not None:
             row |= self.tool_use(rollouts)
@@ -550,11 +576,23 @@ class Run:
         }
 
     def write(self, row: dict) -> None:
-        """Append a line to metrics.jsonl, and say what it gives reason to warn of."""
+        """Append a line to metrics.jsonl, and say what it gives reason to warn of.
+
+        A number that is not finite, of which JSON knows none, is written as null.
+        """
+        row["failed_grades"] = self.total(len(self.failures))
+        if row["failed_grades"]:
+            first, *_ = gather_object(self.failures[:1])
+            sentence = f"{row['failed_grades']} x grading failed, which counts as reward 0. The first: {first}."
+            if self.accelerator.is_main_process:
+                self._warn(self.watch.once("grading_fails", sentence))
+            self.failures.clear()
         undocumented = row.keys() - metrics.LOGGED.keys()
         assert not undocumented, f"metrics.LOGGED lacks {sorted(undocumented)}"
         if self.accelerator.is_main_process:
+            row = {name: _writable(value) for name, value in row.items()}
             provenance.append_jsonl(self.run_dir / "metrics.jsonl", row)
+            self.lines.see(row)
             self._warn(self.watch.see(row))
 
     def explained_variance(self, batch: Batch) -> float:
@@ -582,7 +620,8 @@ class Run:
 
     def _evaluate(self, problems: dict[str, list[Problem]]) -> tuple[dict, dict[str, list[float]]]:
         """A point of a learning curve, and the greedy reward of each problem; tokens are counted apart."""
-        graded, tokens = complete_and_grade(self.engine, self.tasks, problems, self.accelerator)
+        failures = []
+        graded, tokens = complete_and_grade(self.engine, self.tasks, problems, self.accelerator, failures=failures)
         self.horizon.count("evaluation", tokens)
         rewards = {name: [reward for (reward,) in rows] for name, rows in graded.items()}
         scores = {name: sum(values) / len(values) for name, values in rewards.items()}
@@ -598,20 +637,28 @@ class Run:
         }
         if any(too_long.values()):  # counted as wrong
             point["too_long"] = too_long
+        if failures:  # counted as 0
+            point["failed_grades"] = len(failures)
         if self.reward_model is not None:
             point["sampled"] = self._appraise([problem for several in problems.values() for problem in several])
         return point, rewards
 
     def _evaluate_at_end(self, problems: dict[str, list[Problem]]) -> dict:
-        """The last point with the rewards behind it, and how many of a problem's sampled completions are right."""
+        """The last point with the rewards behind it, and what a problem's sampled completions earn.
+
+        How many are right is counted where rewards lie in [0, 1]: elsewhere 1 does not mean right.
+        """
         point, rewards = self._evaluate(problems)
-        point["rewards"] = rewards
+        point["rewards"], failures = rewards, []
         if n := self.config.test_samples:
             tau = self.config.tau_base
-            graded, tokens = complete_and_grade(self.engine, self.tasks, problems, self.accelerator, n, tau)
+            graded, tokens = complete_and_grade(self.engine, self.tasks, problems, self.accelerator, n, tau, failures)
             self.horizon.count("evaluation", tokens)
-            right = {name: [sum(r == 1 for r in row) for row in rows] for name, rows in graded.items()}
-            point |= {"samples": n, "right": right}
+            right = {name: count for name, rows in graded.items() if (count := counts_right(rows)) is not None}
+            average = {name: sum(map(sum, rows)) / (n * len(rows)) for name, rows in graded.items()}
+            point |= {"samples": n, "right": right, "average": average}
+            if failures:
+                point["failed_grades"] = point.get("failed_grades", 0) + len(failures)
         return point
 
     def _appraise(self, problems: list[Problem]) -> dict:
@@ -640,18 +687,35 @@ class Run:
                 "step_kl": self.step_kl,
                 "evaluations": self.evaluations,
             },
+            self._identity(),
         )
 
+    def _identity(self) -> dict | None:
+        """Which run this is, on the main process; models and problems by their content, wherever they lie."""
+        if not self.accelerator.is_main_process:
+            return None
+        if self.contents is None:
+            problems = [*self.pools.values(), *self.dev.values()]
+            self.contents = {
+                "model": fingerprint(self.config.model),
+                "reward_model": self.config.reward_model and fingerprint(self.config.reward_model),
+                "problems": hashlib.sha256(repr(problems).encode(errors="replace")).hexdigest()[:20],
+            }
+        return checkpoint.identity(self.config, **self.contents)
+
     def _resume(self) -> None:
-        state = checkpoint.load(self.accelerator, self.run_dir)
+        state = checkpoint.load(self.accelerator, self.run_dir, self._identity())
         if state is not None:
-            self.horizon = Horizon(**state["horizon"])
+            self.horizon = Horizon(**{**state["horizon"], "total": self.config.horizon})
             self.clip_state, self.temperature_state = state["clip"], state["temperature"]
             self.kl_state, self.step_kl, self.evaluations = state["kl"], state["step_kl"], state["evaluations"]
             self.former_state = probe.ProbeState(**state["former"]) if state["former"] else None
-        if self.accelerator.is_main_process:  # lines written after the checkpoint are written again
-            for name in ("metrics.jsonl", "samples.jsonl", "warnings.jsonl"):
-                provenance.truncate_jsonl(self.run_dir / name, lambda row: row["update"] <= self.horizon.updates)
+            if any(self.evaluations.values()):
+                self._write_evaluations()
+            if "extended_from" in state and self.accelerator.is_main_process:
+                self._warn([("horizon_extended", EXTENDED.format(
+                    state["extended_from"], self.config.horizon, self.config.horizon_unit, self.horizon.updates
+                ))])  # fmt: skip
 
     def _lines(self, name: str) -> list[dict]:
         path = self.run_dir / name
@@ -672,8 +736,13 @@ class Run:
                 self.evaluations["trained_on"] = self._evaluate_at_end(self.pools)
             self._write_evaluations()
         if self.accelerator.is_main_process:
-            policy.save_policy(self.policy, self.tokenizer, self.run_dir / "policy")
+            with provenance.explain_full_disk(self.run_dir / "policy"):
+                policy.save_policy(self.policy, self.tokenizer, self.run_dir / "policy")
         self.accelerator.wait_for_everyone()
+
+
+def _writable(value):
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _summary(name: str, values: list[tuple[float, float]]) -> dict:
@@ -684,6 +753,11 @@ def _summary(name: str, values: list[tuple[float, float]]) -> dict:
         f"{name}_raw": sum(raw for _, raw in values) / n,
         f"{name}_at_bound": sum(value != raw for value, raw in values) / n,
     }
+
+
+def _spread_of(values: Tensor) -> float:
+    """Unbiased standard deviation; 0 of a single value."""
+    return values.std().item() if values.numel() > 1 else 0.0
 
 
 def _stack(parts: list[Tensor], width: int) -> Tensor:

@@ -109,6 +109,30 @@ def learning_rate(config: TrainConfig, progress: float) -> float:
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * (progress - w) / (1 - w)))
 
 
+def forward_prompts(config: TrainConfig, ranks: int) -> int:
+    """Prompts of a forward on one rank, with their groups, in every phase: a rank's share of a minibatch, or fewer."""
+    return config.micro_batch_prompts or config.prompts_per_update // (config.minibatches * ranks)
+
+
+def parameter_groups(modules: list[tuple[list, float]], weight_decay: float) -> tuple[list[dict], list[float]]:
+    """Parameters for AdamW: norms and biases, all with fewer than two dimensions, are not decayed.
+
+    Args:
+        modules: (parameters, learning rate relative to the policy's) of each part that is trained.
+        weight_decay: of the others.
+    Returns:
+        Groups, and the relative learning rate of each; the first is the policy's. No group is empty.
+    """
+    groups, rates = [], []
+    for parameters, rate in modules:
+        for decayed in (True, False):
+            chosen = [p for p in parameters if p.requires_grad and (p.ndim >= 2) == decayed]
+            if chosen:
+                groups.append({"params": chosen, "weight_decay": weight_decay * decayed})
+                rates.append(rate)
+    return groups, rates
+
+
 def make_controllers(config: TrainConfig, vocabulary_size: int):
     """The controllers of clip radius, temperature and KL weight that a configuration asks for."""
     c = config

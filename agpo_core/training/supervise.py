@@ -9,11 +9,15 @@ this small process, in a process group of its own. The job ends when
   - the parent is no longer CALLER_PID: the caller died, and a process forked from it still holds
     the other end of the pipe;
   - this process gets SIGTERM.
+Its ranks are then asked to leave: they write a checkpoint after their current update. What is left
+after the grace time is killed; SIGINT to this process ends that time. Where this process itself is
+killed, the system asks the job to leave.
 The exit status is the job's; 128 + n when signal n ended it.
 
 Started by its path and with the standard library alone, so that it costs little time and memory.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -21,24 +25,48 @@ import subprocess
 import sys
 import time
 
-GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+GRACE = 300.0  # seconds that a job gets to end its update and write a checkpoint
+REST = 5.0  # seconds between SIGTERM to all that is left of the group and SIGKILL
 POLL = 0.1  # seconds
+DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
 def supervise(caller: int, command: list[str]) -> int:
     """Start the command, wait for its end or for the order to end it; return the exit status."""
-    stop = []
+    stop, hurry = [], []
     signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
-    job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    signal.signal(signal.SIGINT, lambda *_: hurry.append(True))
+    job = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        env=dict(os.environ, AGPO_SUPERVISED="1"),
+        start_new_session=True,
+        preexec_fn=end_with_this_process,
+    )
     while job.poll() is None and os.getppid() == caller and not stop:
         stop += select.select([sys.stdin], [], [], POLL)[0]
-    end_group(job)
+    end_group(job, hurry)
     return job.returncode if job.returncode >= 0 else 128 - job.returncode
 
 
-def end_group(job: subprocess.Popen) -> None:
-    """End all that is left of the job's group: SIGTERM first, SIGKILL after the grace time."""
+def end_with_this_process() -> None:
+    """Let the system send SIGTERM to this process when its parent is killed, where it can (Linux)."""
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGTERM)
+
+
+def end_group(job: subprocess.Popen, hurry: list = ()) -> None:
+    """Ask the ranks to leave, wait for it until `hurry` holds something, then end all that is left of the group."""
     deadline = time.monotonic() + GRACE
+    if job.poll() is None:
+        for pid in ranks(job.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGTERM)
+    while job.poll() is None and time.monotonic() < deadline and not hurry:
+        time.sleep(POLL / 2)
+    deadline = time.monotonic() + min(REST, GRACE)
     alive = send(job, signal.SIGTERM)
     while alive and time.monotonic() < deadline:
         time.sleep(POLL / 2)
@@ -46,6 +74,30 @@ def end_group(job: subprocess.Popen) -> None:
         alive = send(job, 0)
     send(job, signal.SIGKILL)
     job.wait()
+
+
+def ranks(job: int) -> list[int]:
+    """The processes that train below a job's first process: those that a launcher gave a rank, else the job itself.
+
+    They alone are asked to leave: what they started for themselves must serve them to the end of the update.
+    """
+    parents, ranked = {}, set()
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            pid = int(entry)
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                parents[pid] = int(file.read().rpartition(b")")[2].split()[1])
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if b"\0LOCAL_RANK=" in b"\0" + file.read():
+                    ranked.add(pid)
+
+    def below(pid: int) -> bool:
+        while pid in parents and pid != job:
+            pid = parents[pid]
+        return pid == job
+
+    first = [pid for pid in ranked if parents[pid] not in ranked and below(pid)]
+    return first or [job]
 
 
 def send(job: subprocess.Popen, signum: int) -> bool:

@@ -1,8 +1,8 @@
-"""The loop: one update after another, for every on-policy method. (DPO, which is offline, is `training.offline`.)
+"""The loop: one update after another, for every on-policy method. (DPO, which is offline, goes to `training.offline`.)
 
 `python -m agpo_core.training.train --run-dir FOLDER` trains what FOLDER/config.yaml says. The same command under the
 `deepspeed` launcher trains it on several ranks (ZeRO-2). A folder whose run is finished is left alone; an unfinished
-run goes on from its last checkpoint.
+run goes on from its last checkpoint. SIGTERM and SIGINT let it write one after the current update, and leave.
 
 What the paper leaves open (AGPO §3.3) is a setting of `TrainConfig`, beside what the paper says. What is not a setting:
 
@@ -15,33 +15,47 @@ What the paper leaves open (AGPO §3.3) is a setting of `TrainConfig`, beside wh
 
 import argparse
 import os
+import signal
 import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
 from agpo_core import provenance, recipes
-from agpo_core.config import TrainConfig
+from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import crossed
+from agpo_core.training import checkpoint, folder, launch
+from agpo_core.training.folder import FolderError
+from agpo_core.training.interrupts import Interrupted, Interrupts
 from agpo_core.training.offline import train_dpo
 from agpo_core.training.run import Run
 
 
-def train(config: TrainConfig, run_dir: Path, stop_after: int | None = None) -> None:
+def train(
+    config: TrainConfig, run_dir: Path, stop_after: int | None = None, interrupts: Interrupts | None = None
+) -> None:
     """Train one run, from its last checkpoint or from the start, to its horizon.
 
     Args:
         config: all settings.
         run_dir: the run's folder; receives metrics.jsonl, eval.json, samples.jsonl, checkpoint/, policy/.
         stop_after: leave the run unfinished after this many updates in all (to look at its first updates).
+        interrupts: keeps signals until an update is whole; None: they do what they always do.
+    Raises:
+        Interrupted: a signal came; the checkpoint holds the update that it came in.
     """
+    if config.method == "dpo":
+        return train_dpo(config, run_dir, stop_after, interrupts)
     with closing(Run(config, run_dir)) as run:
-        _train(run, stop_after)
+        _update_until_done(run, stop_after, interrupts or Interrupts())
 
 
-def _train(run: Run, stop_after: int | None) -> None:
+def _update_until_done(run: Run, stop_after: int | None, interrupts: Interrupts) -> None:
+    """The loop (AGPO §3.3), one for every on-policy method; for the arguments see `train`."""
     config, horizon, engine = run.config, run.horizon, run.engine
-    while not horizon.done and horizon.updates != stop_after:
+    leaving = 0
+    interrupts.hold()
+    while not horizon.done and (stop_after is None or horizon.updates < stop_after):
         begun, before, update = time.perf_counter(), horizon.progress, horizon.updates
         run.set_learning_rate(before)
         prompts = run.prompts(update)
@@ -56,7 +70,7 @@ def _train(run: Run, stop_after: int | None) -> None:
         batch = run.measure(rollouts)
 
         # The clip radius listens to the step KL of the update before (Eq. 4).
-        epsilon_P, run.clip_state, clip_log = run.radii(states, batch.entropy, run.step_kl)
+        epsilon_P, run.clip_state, clip_log = run.radii(states, batch, run.step_kl)
         batch.epsilon_B_1 = epsilon_P.repeat_interleave(config.group_size).unsqueeze(1)
         batch.advantages_B_T = run.advantages(rollouts, batch, greedy_P)
         former_log = run.remember(rollouts)
@@ -74,36 +88,101 @@ def _train(run: Run, stop_after: int | None) -> None:
         run.log(rollouts, batch, steps, {**probe_log, **tau_log, **clip_log, **former_log, "step_kl_used": step_kl})
         if crossed(before, horizon.progress, config.eval_every) or horizon.done:
             run.evaluate_dev()
-        if crossed(before, horizon.progress, config.checkpoint_every) or horizon.done:
+        leaving = int(run.slowest(interrupts.asked))  # on all ranks, where one was asked
+        if crossed(before, horizon.progress, config.checkpoint_every) or horizon.done or leaving:
             run.save()
+        if leaving:
+            break
+    interrupts.release(leaving)
     if horizon.done:
         run.finish()
 
 
 def main() -> None:
+    """Train the run of the command line, and keep its run.json.
+
+    Raises:
+        ConfigError, FolderError: the settings, or the folder, cannot be used; one line says what to do.
+    """
     parser = argparse.ArgumentParser(description="Train the run that RUN_DIR/config.yaml describes.")
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--local_rank", type=int, help="set by the deepspeed launcher")
     run_dir = parser.parse_args().run_dir
-    main_process = os.environ.get("RANK", "0") == "0"
-    record_path = run_dir / "run.json"
-    if record_path.exists() and provenance.read_json(record_path)["status"] == "finished":
+    config = recipes.load(run_dir / "config.yaml")
+    if _finished(config, run_dir):
         print(f"{run_dir.name} is finished.")
         return
-    config = recipes.load(run_dir / "config.yaml")
-    record = provenance.collect([sys.executable, "-m", "agpo_core.training.train", *sys.argv[1:]], config)
-    if main_process:
-        provenance.write_json(record_path, record)
-    error, before = None, provenance.memory()
+    if os.environ.get("RANK", "0") == "0":
+        with folder.locked(run_dir):
+            _train_and_record(config, run_dir)
+    else:
+        with Interrupts() as interrupts:
+            train(config, run_dir, interrupts=interrupts)
+
+
+def _train_and_record(config: TrainConfig, run_dir: Path) -> None:
+    """Train on the main process; run.json says how it went."""
+    contents = {"model": folder.fingerprint(config.model)}
+    checkpoint.refuse_another(run_dir, checkpoint.identity(config, **contents))
+    command = [sys.executable, "-m", "agpo_core.training.train", *sys.argv[1:]]
+    record = provenance.collect(command, config) | {"model_fingerprint": contents["model"]}
+    provenance.write_json(run_dir / "run.json", record)
+    before = provenance.memory()
+
+    def close(exit_status: int, error: str | None, **more) -> None:
+        closed = provenance.conclude(record, exit_status, error, before)
+        provenance.write_json(run_dir / "run.json", closed | more)
+
+    def noted(name: str) -> None:
+        close(128 + signal.Signals[name], f"stopped by {name} within an update", status="interrupted")
+
     try:
-        (train_dpo if config.method == "dpo" else train)(config, run_dir)
-    except BaseException as raised:
-        error = f"{type(raised).__name__}: {raised}"
+        with Interrupts(noted) as interrupts, launch.name_stale_locks():
+            train(config, run_dir, interrupts=interrupts)
+            files = folder.inventory(run_dir)
+    except Interrupted as stopped:
+        close(stopped.code, str(stopped), status="interrupted")
+        print(f"{run_dir.name}: {stopped}. The same command goes on from its checkpoint.", file=sys.stderr)
         raise
-    finally:
-        if main_process:
-            provenance.write_json(record_path, provenance.conclude(record, int(error is not None), error, before))
+    except BaseException as raised:
+        if remedy := launch.remedy(f"{type(raised).__name__}: {raised}"):
+            raised.add_note(remedy)
+        close(1, f"{type(raised).__name__}: {raised}")
+        raise
+    close(0, None, files=files)
+
+
+def _finished(config: TrainConfig, run_dir: Path) -> bool:
+    """Whether the folder holds the finished run of these settings, whole; what is missing is said.
+
+    Raises:
+        FolderError: it holds a finished run of other settings or of another model, and no checkpoint to compare with.
+    """
+    record = folder.read_record(run_dir)
+    if record is None or record["status"] != "finished":
+        return False
+    trained_from = record.get("model_fingerprint")
+    now = folder.fingerprint(config.model) if trained_from else None
+    if now and now != trained_from:
+        raise FolderError(
+            f"{run_dir.name} is finished, and was trained from another model: the content of {config.model} has "
+            f"changed since ({trained_from} → {now}). Put it back, or take a new folder."
+        )
+    if record.get("hash", config.hash()) != config.hash():
+        if (run_dir / checkpoint.FOLDER).exists():
+            return False  # a longer horizon extends it; whatever else differs is refused by its checkpoint
+        raise FolderError(
+            f"{run_dir.name} is finished under other settings (hash {record['hash']}, config.yaml now gives "
+            f"{config.hash()}): put config.yaml back, or take a new folder."
+        )
+    if missing := folder.damages(run_dir, record.get("files", {})):
+        print(f"{run_dir.name} was finished, but {'; '.join(missing)}: its end is made again.", flush=True)
+        return False
+    return True
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (ConfigError, FolderError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")

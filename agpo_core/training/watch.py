@@ -111,6 +111,13 @@ class Watch:
     def __init__(self, config: TrainConfig, rows: Iterable[dict] = (), said: Iterable[str] = ()):
         self.config, self.rows, self.said = config, list(rows), set(said)
 
+    def once(self, rule: str, sentence: str) -> list[tuple[str, str]]:
+        """(rule, sentence), where the rule speaks for the first time; else nothing."""
+        if rule in self.said:
+            return []
+        self.said.add(rule)
+        return [(rule, sentence)]
+
     def see(self, row: dict | None = None) -> list[tuple[str, str]]:
         """Take note of an update; returns (rule, sentence) for each rule that speaks for the first time."""
         if row is not None:
@@ -118,6 +125,5 @@ class Watch:
         found = []
         for rule in RULES:
             if rule.__name__ not in self.said and (sentence := rule(self.config, self.rows)):
-                self.said.add(rule.__name__)
-                found.append((rule.__name__, sentence))
+                found += self.once(rule.__name__, sentence)
         return found

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from agpo_core import paths, provenance, recipes
+from agpo_core.config import NUMERICS_VERSION
 from agpo_core.training import launch
 
 LEVELS = {"tiny-qwen2-a": 0.36, "tiny-qwen2-b": 0.40}  # invented scores of the starts
@@ -86,7 +87,7 @@ def write_run(folder: Path, status: str = "finished", commit: str = "c0ffee") ->
         "method": config.method,
         "seed": config.seed,
         "hash": config.hash(),
-        "numerics_version": 1,
+        "numerics_version": NUMERICS_VERSION,
         "started": "2026-01-01T00:00:00.000+00:00",
         "finished": "2026-01-01T00:01:00.000+00:00",
         "seconds": 60.0,

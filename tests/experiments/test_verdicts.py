@@ -135,6 +135,16 @@ def test_the_same_runs_with_other_scores_are_said_to_differ_and_are_judged_as_fr
     assert "3 differ from theirs, as they may on another kind of machine" in text
 
 
+def test_a_record_of_other_numerics_is_said_to_be_one_and_judges_by_the_interval_alone():
+    runs = fresh(0.50, 0.49)
+    results, record = Results(runs), Results(RECORD)
+    for found, versions in ((results, [2]), (record, [1])):
+        found.meta = {"params": {"horizon": 5.0}, "profile": "tiny", "numerics_version": versions}
+    text = agreement_text(results, record)
+    assert text.startswith("Agrees with the record.\nThe record is of numerics version 1, these runs are of 2: none is")
+    assert "equal the recorded run of" not in text and "within the record's prediction interval" in text
+
+
 def test_a_record_of_one_run_and_a_missing_record_judge_nothing():
     assert "cannot be judged" in text_of(fresh(0.5), RECORD.iloc[:1])
     assert "no record of this profile" in agreement_text(Results(RECORD), None)

@@ -873,6 +873,7 @@ def test_a_launcher_that_fails_for_a_moment_is_started_again(kind, monkeypatch):
 
     monkeypatch.setattr(sandbox, "_talk", fails_twice)
     assert run("print(1)").stdout == "1\n"
+    monkeypatch.setattr(sandbox, "_PAUSES", (0.0,))
     monkeypatch.setattr(sandbox, "_talk", lambda *args: ({"error": "broken"}, b"", b"", b""))
     with pytest.raises(SandboxRefused, match="broken"):
         run("print(1)")

@@ -52,6 +52,17 @@ def test_evaluation_does_not_change_with_batch_or_sampling(run_evaluation, param
     assert run_evaluation("test", 8, **params) == run_evaluation("test", 8)
 
 
+@pytest.mark.parametrize(("rollout_batch", "samples", "batches"), [(8, 1, 1), (4, 1, 2), (4, 2, 4), (4, 9, 24)])
+def test_evaluation_takes_no_more_batches_than_it_needs(config, toy, monkeypatch, rollout_batch, samples, batches):
+    c = config(rollout_batch=rollout_batch, group_size=4)
+    engine, decoded = TransformersEngine(*load_policy(c), c), []
+    decode = engine._decode
+    monkeypatch.setattr(engine, "_decode", lambda *a: decoded.append(len(a[3])) or decode(*a))
+    tau = float(samples > 1)
+    complete_and_grade(engine, {"toy": toy}, {"toy": toy.problems("test")}, Accelerator(), samples, tau)
+    assert len(decoded) == batches and max(decoded) <= rollout_batch and sum(decoded) == 8 * samples
+
+
 def test_each_task_keeps_its_own_rewards(run_evaluation):
     one, tokens = run_evaluation("dev", 5)
     both = run_evaluation("dev", 5, names=("a", "b"), rollout_batch=4)
@@ -70,7 +81,7 @@ def test_the_shares_of_ranks_are_merged_in_the_order_of_the_split(config, toy, r
     for rank in range(3):  # 7 problems: shares of 3, 2 and 2
         accelerator = SimpleNamespace(process_index=rank, num_processes=3)
         found = complete_and_grade(engine, {"toy": toy}, {"toy": toy.problems("test")[:7]}, accelerator, 2, tau=1.0)
-    assert [len(rewards) for rewards, _ in shares] == [3, 2, 2]
+    assert [len(rewards) for rewards, *_ in shares] == [3, 2, 2]
     monkeypatch.undo()
     assert found == complete_and_grade(engine, {"toy": toy}, {"toy": toy.problems("test")[:7]}, Accelerator(), 2, 1.0)
 

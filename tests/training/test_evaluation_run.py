@@ -120,6 +120,48 @@ def test_samples_do_not_depend_on_the_batch_or_on_the_other_tasks(settings, tmp_
     assert texts["a"] != texts["b"]  # each task has its own random numbers
 
 
+@pytest.mark.parametrize("failed_grading", ["zero", "raise"])
+def test_a_grader_that_fails_is_counted_and_named_or_ends_the_evaluation(
+    settings, monkeypatch, tmp_path, capsys, failed_grading
+):  # fmt: skip
+    class Moody(Answered):
+        def grade(self, problem, completion):
+            if problem.id == "test-3":
+                raise KeyError("no such key")
+            return super().grade(problem, completion)
+
+    monkeypatch.setattr(module, "get_task", lambda name, *rest: Moody(name))
+    chosen = settings(**SAMPLED, failed_grading=failed_grading)
+    if failed_grading == "raise":
+        with pytest.raises(ValueError, match="task 'a' raised KeyError.* for problem 'test-3'"):
+            run(chosen, tmp_path, ["python"])
+        assert provenance.read_json(tmp_path / "run.json")["status"] == "failed"
+        return
+    run(chosen, tmp_path, ["python"])
+    failed = [line for line in rows(tmp_path) if "failed_grades" in line]
+    assert [(line["task"], line["id"], line["rewards"]) for line in failed] == [
+        (name, "test-3", [0.0, 0.0]) for name in "ab"
+    ]
+    assert provenance.read_json(tmp_path / "run.json")["failed_grades"] == {"a": 2, "b": 2}
+    assert "2 x grading failed, which counts as 0. The first: grade() of task 'a' raised" in capsys.readouterr().err
+
+
+def test_rewards_that_leave_0_to_1_have_a_mean_and_no_share_of_right_answers(settings, monkeypatch, tmp_path):
+    class Scaled(Answered):
+        def grade(self, problem, completion):
+            found = super().grade(problem, completion)
+            return dataclasses.replace(found, reward=5 * found.reward - 3)
+
+    plain = run(settings(**SAMPLED), tmp_path / "plain", ["python"])
+    monkeypatch.setattr(module, "get_task", lambda name, *rest: Scaled(name))
+    found = run(settings(**SAMPLED), tmp_path / "scaled", ["python"])
+    assert list(found["metric"]) == ["reward", "reward"]
+    shares = plain[plain["metric"] == "avg@2"]["value"].tolist()
+    assert found["value"].tolist() == pytest.approx([5 * share - 3 for share in shares], rel=1e-4)
+    text = module.evaluation_table.text(found)
+    assert f"{found['value'][0]:.3g} (no %)" in text
+
+
 def test_a_problem_that_does_not_fit_counts_as_wrong_and_is_counted(settings, monkeypatch, tmp_path):
     class Long(Answered):
         def problems(self, split):

@@ -1,51 +1,184 @@
-"""DPO: pairs from the start policy, trained by TRL, evaluated like every other method."""
+"""DPO: pairs of sampled tokens from the start policy, trained by TRL, evaluated like every other method."""
 
+import signal
 import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from agpo_core import provenance
+from agpo_core import losses, provenance
 from agpo_core.config import ConfigError
 from agpo_core.recipes import resolve
 from agpo_core.tasks import MICRO_TASKS, Graded
+from agpo_core.training import offline
 from agpo_core.training import run as run_module
 from agpo_core.training.baselines import dpo
-from agpo_core.training.offline import preference_pairs, train_dpo
-from agpo_core.training.train import main
+from agpo_core.training.interrupts import Interrupted, Interrupts
+from agpo_core.training.offline import preference_pairs
+from agpo_core.training.policy import completion_logits, token_logps
+from agpo_core.training.run import Run
+from agpo_core.training.train import main, train
+from tests.training.chats import CHATS, folder_of
 
 pytestmark = pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")
 
+# -- pairs
+
 
 def graded(rewards, cut=()):
-    """Rollouts of one prompt, as `preference_pairs` reads them."""
+    """Rollouts of one prompt, as `preference_pairs` reads them: completion i is the tokens 10 + i, i times and once."""
+    G = len(rewards)
+    lengths = torch.arange(G) + 1
     return SimpleNamespace(
-        group=len(rewards),
+        group=G,
         rewards_B=torch.tensor(rewards),
-        truncated_B=torch.tensor([i in cut for i in range(len(rewards))]),
-        texts=[f"c{i}" for i in range(len(rewards))],
+        truncated_B=torch.tensor([i in cut for i in range(G)]),
+        prompt_ids_P_S=torch.tensor([[0, 7, 8]]),
+        prompt_mask_P_S=torch.tensor([[0, 1, 1]]),
+        completion_ids_B_T=(torch.arange(G) + 10).unsqueeze(1).expand(G, G),
+        mask_B_T=torch.arange(G) < lengths.unsqueeze(1),
     )
 
 
 @pytest.mark.parametrize(
     ("rewards", "cut", "expected"),
     [
-        ([0.0, 1.0, 1.0, 0.0], (), [("c1", "c3"), ("c2", "c0")]),
-        ([0.0, 1.0, 0.0, 0.0], (), [("c1", "c3")]),  # the second best is no better than the second worst
-        ([0.2, 0.9, 0.5, 0.4, 0.1], (), [("c1", "c4"), ("c2", "c0")]),  # an odd group leaves its middle out
+        ([0.0, 1.0, 1.0, 0.0], (), [(1, 3), (2, 0)]),
+        ([0.0, 1.0, 0.0, 0.0], (), [(1, 3)]),  # the second best is no better than the second worst
+        ([0.2, 0.9, 0.5, 0.4, 0.1], (), [(1, 4), (2, 0)]),  # an odd group leaves its middle out
         ([1.0, 1.0, 1.0, 1.0], (), []),
-        ([0.0, 1.0, 1.0, 0.0], (1,), [("c2", "c0")]),  # a completion without an end is not chosen
-        ([0.0, 1.0, 1.0, 0.0], (3,), [("c1", "c3"), ("c2", "c0")]),  # and may be rejected
+        ([1.0], (), []),
+        ([0.0, 1.0, 1.0, 0.0], (1,), [(2, 0)]),  # a completion without an end is not chosen
+        ([0.0, 1.0, 1.0, 0.0], (3,), [(1, 3), (2, 0)]),  # and may be rejected
     ],
 )
 def test_pairs_by_hand(rewards, cut, expected):
-    assert preference_pairs(graded(rewards, cut), ["p"]) == [("p", *pair) for pair in expected]
+    tokens = [tuple([10 + i] * (i + 1) for i in pair) for pair in expected]
+    assert preference_pairs(graded(rewards, cut)) == [([7, 8], *pair) for pair in tokens]
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """What a run sampled, and the sequences that TRL trained on: {"rollouts": [...], "rows": [...]}."""
+    from trl.trainer.dpo_trainer import DataCollatorForPreference
+
+    seen = {"rollouts": [], "rows": []}
+    rollout, collate = Run.rollout, DataCollatorForPreference.torch_call
+
+    def keep_rollout(self, *arguments):
+        seen["rollouts"].append(rollout(self, *arguments))
+        return seen["rollouts"][-1]
+
+    def keep_rows(self, examples):
+        batch = collate(self, examples)
+        for ids, mask, answer in zip(batch["input_ids"], batch["attention_mask"], batch["completion_mask"]):
+            seen["rows"].append((tuple(ids[mask.bool()].tolist()), int(answer.sum())))
+        return batch
+
+    monkeypatch.setattr(Run, "rollout", keep_rollout)
+    monkeypatch.setattr(DataCollatorForPreference, "torch_call", keep_rows)
+    return seen
+
+
+@pytest.mark.parametrize(("name", "lora_rank"), [("chatml", 0), ("llama3", 0), ("closes", 0), ("gemma", 2)])
+def test_trl_trains_on_the_very_tokens_that_were_sampled(config, tmp_path, watched, name, lora_rank):
+    folder = folder_of(name, tmp_path / "model")
+    c = config("dpo", model=folder, lora_rank=lora_rank, dev_problems=0, test_problems=0, group_size=8, epochs=1)
+    train(c, tmp_path)
+    sampled, again = {}, 0
+    tokenizer = Run(c.replace(horizon=0.0), tmp_path / "other").tokenizer
+    for rollouts in watched["rollouts"]:
+        for i, (ids, mask) in enumerate(zip(rollouts.completion_ids_B_T, rollouts.mask_B_T, strict=True)):
+            p = i // rollouts.group
+            prompt = rollouts.prompt_ids_P_S[p][rollouts.prompt_mask_P_S[p].bool()].tolist()
+            answer = ids[mask].tolist()
+            sampled[(*prompt, *answer)] = len(answer)
+            again += tokenizer(tokenizer.decode(answer), add_special_tokens=False)["input_ids"] != answer
+    assert again  # their texts would have given other tokens
+    (row,) = provenance.read_jsonl(tmp_path / "metrics.jsonl")
+    assert len(watched["rows"]) == 2 * row["pairs"] > 8
+    assert all(sampled[ids] == length for ids, length in watched["rows"])
+    chosen = [line[1] for line in provenance.read_jsonl(tmp_path / "pairs.jsonl")[0]["pairs"]]
+    ends = {tokenizer.convert_tokens_to_ids(mark) for mark in (CHATS[name].end, CHATS[name].eos) if mark}
+    assert {ids[-1] for ids in chosen} <= ends
+
+
+# -- the loss, and what is trained
+
+
+def reference_loss(policy, start, pairs, beta):
+    """Rafailov et al.'s Eq. 7 with our own log-probabilities, pair by pair, without padding."""
+    sums = []
+    for model in (policy, start):
+        for which in (1, 2):
+            values = []
+            for pair in pairs:
+                ids = torch.tensor([pair[which]])
+                batch = SimpleNamespace(
+                    prompt_ids_P_S=torch.tensor([pair[0]]),
+                    prompt_mask_P_S=torch.ones(1, len(pair[0]), dtype=torch.long),
+                    completion_ids_B_T=ids,
+                    present_B_T=torch.ones_like(ids, dtype=torch.bool),
+                )
+                with torch.no_grad():
+                    values.append(token_logps(completion_logits(model, batch), ids).sum())
+            sums.append(torch.stack(values))
+    return losses.dpo_loss(*sums, beta=beta).mean().item()
+
+
+PAIRS = [([5, 6], [7, 8, 1], [9, 1]), ([6], [10, 1], [11, 12, 13]), ([7, 8, 9], [1], [5, 6, 1]), ([5], [5, 1], [6, 1])]
+
+
+@pytest.mark.parametrize(("lora_rank", "family"), [(0, "qwen2"), (4, "qwen2"), (0, "gemma2")])
+def test_its_loss_is_ours_and_its_reference_the_start(config, tmp_path, lora_rank, family):
+    def policy():
+        run = Run(config("dpo", family, dev_problems=0, lora_rank=lora_rank), tmp_path)
+        return run.policy, run.tokenizer
+
+    options = {"beta": 0.5, "batch_size": 4, "learning_rate": 1.0e-2}
+    start, (once, tokenizer), (twice, _) = policy()[0], policy(), policy()
+    first = dpo(once, tokenizer, PAIRS, epochs=1, **options)
+    log = dpo(twice, tokenizer, PAIRS, epochs=2, **options)
+    assert first[0]["loss"] == log[0]["loss"] == pytest.approx(0.6931, abs=1e-4)  # log 2: policy and reference agree
+    assert log[1]["loss"] == pytest.approx(reference_loss(once, start, PAIRS, 0.5), abs=1e-4) != log[0]["loss"]
+    moved = {name for name, weight in twice.named_parameters() if not weight.equal(start.get_parameter(name))}
+    assert moved and (lora_rank == 0 or all(".lora_" in name for name in moved))
+    assert {name for name, _ in twice.named_parameters()} == {name for name, _ in start.named_parameters()}
+
+
+def test_the_chosen_completions_become_likelier_than_the_rejected(config, tmp_path):
+    run = Run(config("dpo", dev_problems=0), tmp_path)
+    pairs = [([5], [6, 1], [7, 1]), ([8], [6, 1], [9, 1])] * 20
+    log = dpo(run.policy, run.tokenizer, pairs, beta=0.5, batch_size=4, epochs=4, learning_rate=1.0e-3)
+    assert float(log[-1]["rewards/margins"]) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("lora_rank", "params"),
+    [
+        (0, {"micro_batch_prompts": 1}),
+        (0, {"activation_checkpointing": True, "shared_prompt": False}),
+        (2, {"activation_checkpointing": True, "shared_prompt": False}),
+    ],
+)
+def test_what_saves_memory_changes_rounding_alone(config, tmp_path, lora_rank, params):
+    logs = []
+    for name, changed in (("plain", {"lora_rank": lora_rank}), ("saving", {"lora_rank": lora_rank} | params)):
+        (tmp_path / name).mkdir()
+        c = config("dpo", horizon=6.0, dev_problems=0, test_problems=0, group_size=8, learning_rate=1.0e-4, **changed)
+        train(c, tmp_path / name)
+        logs.append(provenance.read_jsonl(tmp_path / name / "metrics.jsonl")[0])
+    assert logs[0]["grad_norms"] == pytest.approx(logs[1]["grad_norms"], rel=1e-3)
+    assert logs[0]["pairs"] == logs[1]["pairs"] > 8
+
+
+# -- a run
 
 
 def test_a_run_trains_evaluates_and_saves_and_counts_its_tokens(config, tmp_path):
     c = config("dpo", horizon=3.0)
-    train_dpo(c, tmp_path)
+    train(c, tmp_path)
     (row,) = provenance.read_jsonl(tmp_path / "metrics.jsonl")
     assert (row["update"], row["progress"], row["tokens_probe"]) == (3, 1.0, 0)
     assert 3 * 16 <= row["tokens_train"] <= 3 * 16 * 6
@@ -57,12 +190,111 @@ def test_a_run_trains_evaluates_and_saves_and_counts_its_tokens(config, tmp_path
     assert (tmp_path / "policy" / "model.safetensors").is_file()
 
 
-def test_the_chosen_completions_become_likelier_than_the_rejected(config, tmp_path):
-    run = run_module.Run(config("dpo", dev_problems=0), tmp_path)
-    pairs = [("A", "b", "c"), ("B", "b", "d")] * 20
-    log = dpo(run.policy, run.tokenizer, pairs, beta=0.5, batch_size=4, epochs=4, learning_rate=1.0e-3)
-    assert log[0]["loss"] == pytest.approx(0.6931, abs=1e-3)  # log 2: the policy is its own reference
-    assert float(log[-1]["rewards/margins"]) > 0.5
+def test_at_horizon_0_the_start_is_evaluated_and_saved(config, tmp_path):
+    train(config("dpo", horizon=0.0), tmp_path)
+    assert [point["update"] for point in provenance.read_json(tmp_path / "eval.json")["dev"]] == [0]
+    assert (tmp_path / "policy").is_dir() and not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_the_same_command_trains_it(config, tmp_path, monkeypatch):
+    config("dpo", horizon=3.0, dev_problems=0, test_problems=0).save(tmp_path / "config.yaml")
+    monkeypatch.setattr(sys, "argv", ["train", "--run-dir", str(tmp_path)])
+    main()
+    assert provenance.read_json(tmp_path / "run.json")["status"] == "finished"
+    assert "pairs" in provenance.read_jsonl(tmp_path / "metrics.jsonl")[0]
+
+
+# -- broken off
+
+
+def results(folder):
+    """What a finished run left: weights, metrics without times, evaluations, pairs without times."""
+    rows = [
+        {k: v for k, v in row.items() if "seconds" not in k} for row in provenance.read_jsonl(folder / "metrics.jsonl")
+    ]
+    pairs = [line["pairs"] for line in provenance.read_jsonl(folder / "pairs.jsonl")]
+    weights = next((folder / "policy").glob("*.safetensors")).read_bytes()
+    return weights, rows, provenance.read_json(folder / "eval.json"), pairs
+
+
+BREAKS = {
+    "while it samples": (Run, "rollout", 2),
+    "after sampling": (offline, "dpo", 1),
+    "after training": (Run, "evaluate_dev", 2),
+    "at its end": (Run, "finish", 1),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    """What whole runs leave: whole(lora_rank)."""
+    found = {}
+
+    def build(lora_rank):
+        if lora_rank not in found:
+            folder = tmp_path_factory.mktemp("whole")
+            train(config("dpo", lora_rank=lora_rank), folder)
+            found[lora_rank] = results(folder)
+        return found[lora_rank]
+
+    return build
+
+
+@pytest.mark.parametrize(("where", "lora_rank"), [*((where, 0) for where in BREAKS), ("after sampling", 2)])
+def test_a_broken_run_goes_on_from_its_pairs_to_the_same_bits(config, tmp_path, monkeypatch, whole, where, lora_rank):
+    owner, name, calls = BREAKS[where]
+    left, real = iter(range(calls - 1)), getattr(owner, name)
+
+    def until_killed(*arguments, **options):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(owner, name, until_killed)
+        train(config("dpo", lora_rank=lora_rank), tmp_path)
+    with open(tmp_path / "pairs.jsonl", "ab") as file:
+        file.write(b'{"update": 3, "pai')  # torn by the power's failure
+    drawn = []
+    rollout = Run.rollout
+    monkeypatch.setattr(Run, "rollout", lambda self, *rest: drawn.append(rest[-1]) or rollout(self, *rest))
+    train(config("dpo", lora_rank=lora_rank), tmp_path)
+    assert drawn == ([1, 2] if where == "while it samples" else [])
+    assert results(tmp_path) == whole(lora_rank)
+
+
+def test_a_signal_leaves_a_checkpoint_of_the_pairs(config, tmp_path, monkeypatch, whole):
+    interrupts, rollout, drawn = Interrupts(), Run.rollout, []
+
+    def interrupted(self, *rest):
+        drawn.append(rest[-1])
+        interrupts.asked = signal.SIGTERM * (len(drawn) == 2)
+        return rollout(self, *rest)
+
+    monkeypatch.setattr(Run, "rollout", interrupted)
+    with pytest.raises(Interrupted):
+        train(config("dpo", checkpoint_every=1.0), tmp_path, interrupts=interrupts)
+    train(config("dpo", checkpoint_every=1.0), tmp_path)
+    assert drawn == [0, 1, 2]
+    assert results(tmp_path) == whole(0)
+
+
+def test_it_can_be_left_unfinished_and_a_longer_horizon_goes_on(config, tmp_path):
+    train(config("dpo", horizon=2.0), tmp_path, stop_after=1)
+    assert not (tmp_path / "policy").exists() and len(provenance.read_jsonl(tmp_path / "pairs.jsonl")) == 1
+    train(config("dpo", horizon=4.0), tmp_path)
+    (tmp_path / "other").mkdir()
+    train(config("dpo", horizon=4.0), tmp_path / "other")
+    assert results(tmp_path) == results(tmp_path / "other")
+
+
+def test_pairs_of_other_settings_are_refused_by_name(config, tmp_path):
+    train(config("dpo", horizon=2.0), tmp_path, stop_after=1)
+    with pytest.raises(ConfigError, match="other settings: seed 42 → 7; tau_base 1.0 → 0.9"):
+        train(config("dpo", horizon=2.0, seed=7, tau_base=0.9), tmp_path)
+
+
+# -- what is refused
 
 
 def test_equal_rewards_give_no_pair_and_say_so(config, tmp_path, monkeypatch):
@@ -72,21 +304,38 @@ def test_equal_rewards_give_no_pair_and_say_so(config, tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_module, "get_task", lambda name, *rest: Constant(name))
     with pytest.raises(ConfigError, match="dpo found no pair"):
-        train_dpo(config("dpo", horizon=1.0, dev_problems=0), tmp_path)
+        train(config("dpo", horizon=1.0, dev_problems=0), tmp_path)
 
 
-def test_several_ranks_are_refused(config, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="one process"):
-        train_dpo(config("dpo"), tmp_path)
+@pytest.mark.parametrize("variables", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "1", "LOCAL_RANK": "0"}])
+def test_several_ranks_and_deepspeed_are_refused(config, tmp_path, monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="one process, without DeepSpeed"):
+        train(config("dpo"), tmp_path)
 
 
-def test_the_same_command_trains_it(config, tmp_path, monkeypatch):
-    config("dpo", horizon=3.0, dev_problems=0, test_problems=0).save(tmp_path / "config.yaml")
-    monkeypatch.setattr(sys, "argv", ["train", "--run-dir", str(tmp_path)])
-    main()
-    assert provenance.read_json(tmp_path / "run.json")["status"] == "finished"
-    assert "pairs" in provenance.read_jsonl(tmp_path / "metrics.jsonl")[0]
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"group_size": 1}, "group_size"),
+        ({"group_size": 1, "advantage": "reinforce_pp"}, "group_size is 1"),
+        ({"dtype": "bfloat16"}, "dtype"),
+        ({"critic": "head", "advantage": "gae"}, "critic"),
+        ({"clip": "adaptive"}, "clip"),
+        ({"temperature": "adaptive"}, "temperature"),
+        ({"beta": 0.1}, "dpo_beta"),
+    ],
+)
+def test_settings_that_it_would_not_follow_are_refused_when_loaded(params, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve("dpo", **params)
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(offline, "dpo", lambda *_, **__: [{"loss": 0.0, "grad_norm": float("nan")}])
+    with pytest.raises(FloatingPointError, match="Lower learning_rate or dpo_beta"):
+        train(config("dpo", dev_problems=0), tmp_path)
 
 
 @pytest.mark.slow
@@ -98,6 +347,6 @@ def test_it_learns_the_micro_tasks(seed, tmp_path, monkeypatch):
     c = resolve(
         "dpo", seed=seed, tasks=MICRO_TASKS, horizon=40_000.0, learning_rate=1.0e-4, dpo_beta=1.0, test_problems=0
     )
-    train_dpo(c, tmp_path)
+    train(c, tmp_path)
     before, after = (point["macro"] for point in provenance.read_json(tmp_path / "eval.json")["dev"])
     assert after > before

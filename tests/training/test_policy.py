@@ -1,24 +1,30 @@
 """Policy and reference: a prompt computed once gives what the plain path gives, for every family."""
 
 import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
 
 from agpo_core import paths
 from agpo_core.config import ConfigError
-from agpo_core.training import policy
+from agpo_core.training import policy, rollout
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.policy import (
     Reference,
     completion_logits,
     load_policy,
+    model_fingerprint,
     model_source,
     save_policy,
     token_entropy,
     token_logps,
+    token_logps_and_T1,
 )
 
 families = pytest.mark.parametrize("family", ["qwen2", "llama", "gemma2"])
@@ -160,6 +166,101 @@ def test_entropy_is_log_v_when_flat_and_zero_when_sure():
     torch.testing.assert_close(found, torch.tensor([[7.0, 1.0]]).log())  # log 7, log 1
 
 
+@pytest.mark.parametrize("logits_at_once", [1, 40, 2**22])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_log_probabilities_and_entropy_in_chunks_are_those_of_the_obvious_formula(monkeypatch, logits_at_once, dtype):
+    monkeypatch.setattr(policy, "LOGITS_AT_ONCE", logits_at_once)
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(3, 5, 17, generator=generator)).to(dtype)
+    ids = torch.randint(17, (3, 5), generator=generator)
+    temperature, weight = torch.tensor([0.5, 1.0, 1.7]).view(3, 1, 1), torch.randn(3, 5, generator=generator)
+
+    def obvious(logits, temperature=1.0):
+        return (logits.float() / temperature).log_softmax(-1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(logits):
+        logps = logits.float().log_softmax(-1)
+        return -(logps.exp() * logps).sum(-1)
+
+    cases = [
+        (lambda x: token_logps(x, ids), obvious),
+        (lambda x: token_logps(x, ids, temperature), lambda x: obvious(x, temperature)),
+        (
+            lambda x: sum(token_logps_and_T1(x, ids, temperature)),
+            lambda x: obvious(x, temperature) + obvious(x),
+        ),
+        (token_entropy, entropy),
+    ]
+
+    def with_gradient(of):
+        x = logits.clone().requires_grad_()
+        found = of(x)
+        return found.detach(), torch.autograd.grad((found * weight).sum(), x)[0]
+
+    tolerance = 1e-5 if dtype == torch.float32 else 0.02
+    for found_of, expected_of in cases:
+        (found, found_gradient), (expected, gradient) = map(with_gradient, (found_of, expected_of))
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found_gradient, gradient, rtol=tolerance, atol=tolerance)
+        assert found_gradient.dtype == dtype
+
+
+@pytest.mark.parametrize("critic", ["head", "model"])
+def test_a_critic_reads_hidden_states_of_whatever_width_they_have(critic):
+    from transformers import OPTConfig, OPTForCausalLM
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "word_embed_proj_dim": 16, "ffn_dim": 32, "num_attention_heads": 2}
+    model = OPTForCausalLM(OPTConfig(vocab_size=64, num_hidden_layers=2, do_layer_norm_before=False, **shape)).eval()
+    held, batch = policy.ActorCritic(model, critic), make_batch()
+    logits, values = held(batch, shared=False)
+    assert values.shape == batch.completion_ids_B_T.shape and logits.shape[-1] == 64
+    values.sum().backward()
+    assert held.value_head.weight.grad.abs().sum() > 0
+
+
+GROWTH = """
+import re, sys, torch
+from agpo_core.training import policy, rollout
+torch.set_num_threads(1)
+N, V = 48, 152_000
+logits_1_N_V = torch.randn(1, N, V, requires_grad=True)
+ids = torch.randint(V, (1, N))
+tau = torch.full((N,), 1.2)
+
+def growth(call):
+    open("/proc/self/clear_refs", "w").write("5")  # the peak starts anew
+    peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+    before = peak()
+    call()
+    logits_1_N_V.grad = None
+    return (peak() - before) / 2**20
+
+def backward(of):
+    return lambda: sum(part.sum() for part in of(logits_1_N_V, ids, tau.view(1, N, 1))).backward()
+
+rows, tau_B, u_B = logits_1_N_V.detach()[0, :24], tau[:24], torch.rand(24, dtype=torch.float64)
+print(growth(lambda: rollout.sample_token(rows, tau_B, 0.95, u_B)))
+print(growth(backward(policy.token_logps)))
+print(growth(backward(policy.token_logps_and_T1)))
+print(growth(backward(lambda x, *_: policy.token_entropy(x))))
+"""
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's count of peak memory")
+def test_sampling_and_log_probabilities_of_a_large_vocabulary_add_one_chunk_to_memory():
+    # Large blocks go back at once; else what was freed and kept would count
+    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "1000000", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", GROWTH], env=env, capture_output=True, text=True, check=True)
+    sampler, one, two, entropy = map(float, done.stdout.split())
+    logits = 48 * 152_000 * 4 / 2**20  # MiB: 28; at once the sampler takes 15 times its rows, a backward 4 times
+    chunk, rows = policy.LOGITS_AT_ONCE * 4 / 2**20, rollout.LOGITS_AT_ONCE * 8 / 2**20
+    assert sampler < 6 * rows
+    assert one < logits + 2 * chunk  # the gradient of the logits, and a chunk's intermediate values
+    assert two < logits + 3 * chunk
+    assert entropy < logits + 4 * chunk
+
+
 # -- loading
 
 
@@ -174,12 +275,6 @@ def test_dropout_is_off_in_training_mode(config, model_folders, tmp_path):
     with torch.no_grad():
         first, second = (completion_logits(model, make_batch()) for _ in range(2))
     assert first.equal(second)
-
-
-def test_dropout_layers_are_off():
-    model = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.1)))
-    policy._switch_dropout_off(model)
-    assert [module.p for module in model.modules() if isinstance(module, nn.Dropout)] == [0, 0]
 
 
 def test_a_missing_model_raises_and_names_the_embedded_ones(config, monkeypatch, tmp_path):
@@ -220,6 +315,53 @@ def test_a_tokenizer_without_padding_pads_with_end_of_sequence(config, model_fol
     _, tokenizer = load_policy(config().replace(model=str(tmp_path)))
     assert tokenizer.pad_token == tokenizer.eos_token
     assert tokenizer.padding_side == "left"
+
+
+# -- what a model is
+
+
+def test_the_fingerprint_is_of_the_content_and_not_of_the_place(config, model_folders, tmp_path):
+    first = shutil.copytree(model_folders["qwen2"], tmp_path / "first")
+    found = model_fingerprint(str(first))
+    assert re.fullmatch("[0-9a-f]{20}", found)
+    assert model_fingerprint(str(shutil.move(first, tmp_path / "second"))) == found
+    (tmp_path / "second" / "notes.txt").write_text("no part of the model")
+    os.utime(tmp_path / "second" / "config.json", (1, 1))
+    assert model_fingerprint(str(tmp_path / "second")) == found
+    assert model_fingerprint(model_folders["llama"]) != found
+    assert len({model_fingerprint(name) for name in policy.embedded_models()}) == len(policy.embedded_models())
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json"])
+def test_another_byte_gives_another_fingerprint(model_folders, tmp_path, name):
+    folder = shutil.copytree(model_folders["qwen2"], tmp_path / "model")
+    found, path = model_fingerprint(str(folder)), folder / name
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    assert model_fingerprint(str(folder)) != found
+    path.unlink()
+    assert model_fingerprint(str(folder)) != found
+
+
+def test_the_fingerprint_of_an_adapter_knows_its_base(model_folders, tmp_path):
+    base, adapter = shutil.copytree(model_folders["qwen2"], tmp_path / "base"), tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    found = model_fingerprint(str(adapter))
+    (base / "config.json").write_text("{}")
+    assert model_fingerprint(str(adapter)) != found
+
+
+def test_a_hub_model_has_the_fingerprint_of_its_snapshot_in_the_cache(model_folders, monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert model_fingerprint("owner/name") is None
+    assert model_fingerprint("no hub id") is None
+    commit, repo = "0" * 40, tmp_path / "models--owner--name"
+    shutil.copytree(model_folders["qwen2"], repo / "snapshots" / commit)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
+    assert model_fingerprint("owner/name") == model_fingerprint(model_folders["qwen2"])
 
 
 # -- reference

@@ -184,9 +184,35 @@ def test_a_critic_is_resumed_with_its_weights(config, tmp_path, toy_tasks):
 def test_the_critic_has_its_own_learning_rate(config, tmp_path, toy_tasks):
     run = Run(config("ppo", critic_learning_rate=5.0e-3, learning_rate=1.0e-3, warmup=0.0), tmp_path)
     run.set_learning_rate(0.0)
-    assert [group["lr"] for group in run.optimiser.param_groups] == pytest.approx([1.0e-3, 5.0e-3])
-    head = run.whole.value_head
-    assert {id(p) for p in run.optimiser.param_groups[1]["params"]} == {id(head.weight), id(head.bias)}
+    rates = {id(p): group["lr"] for group in run.optimiser.param_groups for p in group["params"]}
+    own = {id(p) for p in run.whole.critic_parameters()}
+    assert own == {id(run.whole.value_head.weight), id(run.whole.value_head.bias)} < rates.keys()
+    assert all(rate == pytest.approx(5.0e-3 if p in own else 1.0e-3) for p, rate in rates.items())
+
+
+@pytest.mark.parametrize("family", ["qwen2", "llama", "gemma2"])
+@pytest.mark.parametrize("params", [{}, {"method": "ppo"}, {"method": "ppo_critic"}, {"lora_rank": 2}], ids=str)
+def test_norms_and_biases_are_not_decayed_and_all_else_is(config, tmp_path, toy_tasks, family, params):
+    run = Run(config(**{"method": "grpo", "family": family, "weight_decay": 0.25, **params}), tmp_path)
+    decay = {id(p): group["weight_decay"] for group in run.optimiser.param_groups for p in group["params"]}
+    trained = {name: p for name, p in run.whole.named_parameters() if p.requires_grad}
+    assert decay.keys() == {id(p) for p in trained.values()}
+    for name, p in trained.items():
+        assert decay[id(p)] == (0.0 if "norm" in name or name.endswith("bias") else 0.25), name
+    assert all(group["params"] for group in run.optimiser.param_groups)
+
+
+@pytest.mark.usefixtures("toy_tasks")
+def test_without_a_gradient_a_step_shrinks_matrices_alone(config, tmp_path):
+    run = Run(config("ppo", weight_decay=0.5, learning_rate=0.1, warmup=0.0, dev_problems=0), tmp_path)
+    before = {name: p.detach().clone() for name, p in run.whole.named_parameters()}
+    for p in run.whole.parameters():
+        p.grad = torch.zeros_like(p)
+    run.set_learning_rate(0.0)
+    run.optimiser.step()
+    for name, p in run.whole.named_parameters():
+        factor = 1.0 if p.ndim < 2 else 1 - 0.1 * 0.5
+        torch.testing.assert_close(p.detach(), factor * before[name])
 
 
 def test_the_value_of_a_state_does_not_see_what_comes_after_it(config, tmp_path, toy_tasks):

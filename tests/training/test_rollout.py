@@ -175,6 +175,19 @@ def test_samples_do_not_change_with_the_decoding_batch(make_engine, rollout_batc
     torch.testing.assert_close(found.sampler_logps_B_T, expected.sampler_logps_B_T)
 
 
+@pytest.mark.parametrize("group", [1, 3, 8])
+@pytest.mark.parametrize("rollout_batch", [1, 6, 7])
+def test_no_forward_of_the_sampler_is_larger_than_the_rollout_batch(make_engine, monkeypatch, group, rollout_batch):
+    engine, seen = make_engine(rollout_batch=rollout_batch), []
+    engine.model.register_forward_pre_hook(lambda m, args, kw: seen.append(len(kw["input_ids"])), with_kwargs=True)
+    prompts = engine.encode(PROBLEMS, list(range(5)))
+    decoded, decode = [], engine._decode
+    monkeypatch.setattr(engine, "_decode", lambda *a: decoded.append(len(a[3])) or decode(*a))
+    found = engine.sample(prompts, engine.open(prompts), group, torch.ones(5), "probe", 0)
+    assert max(seen) <= rollout_batch and sum(decoded) == len(found.texts) == 5 * group
+    assert len(decoded) <= -(-5 * group // rollout_batch)  # no more parts than needed
+
+
 def test_samples_do_not_change_with_the_prompts_beside_them(make_engine):
     engine = make_engine()
     together = ids_of(sample(engine))
@@ -373,13 +386,17 @@ class Judge:
         return Graded(self.reward, completion)
 
 
-@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, -0.1, 1.5])
-def test_a_reward_that_is_not_in_zero_to_one_raises_and_names_task_and_completion(make_engine, reward, monkeypatch):
+@pytest.mark.parametrize("setting", ["zero", "raise"])
+def test_a_reward_that_is_no_number_counts_as_zero_or_raises(make_engine, setting, monkeypatch):
     engine = make_engine()
     always(monkeypatch, *engine.tokenizer("xy")["input_ids"], engine.tokenizer.eos_token_id)
     found = sample(engine, PROBLEMS[:1], group=2)
-    with pytest.raises(ValueError, match=r"reward .* of task 'toy' .*problem '0', completion 'xy'"):
-        score(found, {"toy": Judge(reward)})
+    if setting == "raise":
+        with pytest.raises(ValueError, match=r"task 'toy' gave the reward nan.*problem '0', completion 'xy'"):
+            score(found, {"toy": Judge(math.nan)}, setting)
+    else:
+        score(found, {"toy": Judge(math.nan)})
+        assert found.rewards_B.tolist() == [0.0, 0.0] and found.answers == [None, None] and len(found.failures) == 2
 
 
 def test_each_completion_is_graded_by_the_task_of_its_problem(make_engine):

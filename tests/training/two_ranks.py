@@ -2,10 +2,11 @@
 
     python -m tests.training.two_ranks FOLDER
 
-FOLDER holds `config.yaml`. The run is trained straight through in FOLDER/straight, broken off and
-resumed in FOLDER/resumed, and for one update with controllers of each prompt's own in
-FOLDER/prompt and with a tool in FOLDER/tool; every recipe is trained for two updates in FOLDER/<recipe>. Each rank
-writes what it saw to FOLDER/rank<r>.json.
+FOLDER holds `config.yaml` and `variants.json`, {name: [recipe, settings]}. Each variant is trained for two updates in
+FOLDER/<name>, and its trainable weights before and after are kept in FOLDER/<name>.weights<rank>. Where the name
+"details" is among the variants, the run of `config.yaml` is trained straight through in FOLDER/straight, broken off and
+resumed in FOLDER/resumed, and for one update with controllers of each prompt's own in FOLDER/prompt and with a tool in
+FOLDER/tool; what this rank saw of them is written to FOLDER/rank<r>.json.
 """
 
 import hashlib
@@ -23,11 +24,23 @@ from agpo_core.training import train as module
 from tests.conftest import Toy
 from tests.training.test_tools import Talk
 
+RANK = int(os.environ.get("RANK", 0))
+DETAILS = "details"
+
+
+def trainable(run: run_module.Run) -> torch.Tensor:
+    """All trained weights, those of a critic too, as one vector."""
+    return torch.cat([p.detach().flatten().double() for p in run.whole.parameters() if p.requires_grad])
+
 
 class ObservedRun(run_module.Run):
     """A run that keeps what this rank sees."""
 
     seen: list[dict]
+
+    def __init__(self, config, run_dir):
+        super().__init__(config, run_dir)
+        self.start = trainable(self)
 
     def log(self, rollouts, batch, steps, controllers):
         super().log(rollouts, batch, steps, controllers)
@@ -35,6 +48,8 @@ class ObservedRun(run_module.Run):
             {
                 "slots": rollouts.prompts.slots_P.tolist(),
                 "texts": rollouts.grouped(rollouts.texts),
+                "longest": int(rollouts.mask_B_T.sum(dim=1).max()),
+                "longest_prompt": int(rollouts.prompt_mask_P_S.sum(dim=1).max()),
                 "order": self.gather(rollouts.prompts.slots_P).tolist(),
                 "tau": rollouts.temperature_B[:: rollouts.group].tolist(),
                 "epsilon": batch.epsilon_B_1[:: rollouts.group, 0].tolist(),
@@ -49,8 +64,9 @@ class ObservedRun(run_module.Run):
 
     def finish(self):
         super().finish()
-        weights = torch.cat([p.detach().flatten() for p in self.policy.parameters()])
-        digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()
+        end = trainable(self)
+        torch.save({"start": self.start, "end": end}, self.run_dir.with_name(f"{self.run_dir.name}.weights{RANK}"))
+        digest = hashlib.sha256(end.numpy().tobytes()).hexdigest()
         self.seen.append({"weights": digest, "evaluations": self.evaluations})
 
 
@@ -64,23 +80,20 @@ def observe(config: TrainConfig, folder: Path, stops: list) -> list[dict]:
     return ObservedRun.seen
 
 
-def of_recipe(method: str, config: TrainConfig) -> TrainConfig:
-    """A short run of a recipe, on the model and tasks of `config`."""
-    shared = ("model", "tasks", "max_completion_tokens", "micro_batch_prompts", "minibatches", "learning_rate")
-    settings = {"prompts_per_update": 8, "group_size": 4, **recipes.RECIPES[method].settings}
-    if settings["group_size"] == 1:
-        settings["prompts_per_update"] = 16
-    settings |= {name: getattr(config, name) for name in shared}
-    return recipes.resolve(
-        method, **settings, horizon_unit="updates", horizon=2.0, checkpoint_every=1.0, dev_problems=0, test_problems=0
-    )
+def of_recipe(method: str, config: TrainConfig, settings: dict) -> TrainConfig:
+    """Two updates of a recipe on the model and tasks of `config`: unequal lengths, an odd number of dev problems."""
+    params = {"prompts_per_update": 8, "group_size": 4, **recipes.RECIPES[method].settings}
+    if params["group_size"] == 1:
+        params["prompts_per_update"] = 16
+    params |= {
+        "model": config.model, "tasks": config.tasks, "minibatches": config.minibatches,
+        "max_completion_tokens": 96, "micro_batch_prompts": 1, "learning_rate": 2.0e-4,
+        "dev_problems": 5, "test_problems": 3, "eval_every": 1.0, "checkpoint_every": 1.0,
+    }  # fmt: skip
+    return recipes.resolve(method, **params | settings, horizon_unit="updates", horizon=2.0)
 
 
-def main(folder: Path) -> None:
-    torch.set_num_threads(1)
-    module.Run = ObservedRun
-    run_module.get_task = lambda name, *rest: Toy(name)
-    config = recipes.load(folder / "config.yaml")
+def look_at_details(config: TrainConfig, folder: Path) -> dict:
     seen = {
         "straight": observe(config, folder / "straight", [None]),
         "resumed": observe(config, folder / "resumed", [2, None]),
@@ -89,9 +102,19 @@ def main(folder: Path) -> None:
     run_module.get_task = lambda name, *rest: Talk(name)
     seen["tool"] = observe(config, folder / "tool", [1])
     run_module.get_task = lambda name, *rest: Toy(name)
-    for method in (name for name in recipes.RECIPES if name != "dpo"):
-        observe(of_recipe(method, config), folder / method, [None])
-    provenance.write_json(folder / f"rank{os.environ.get('RANK', '0')}.json", seen)
+    return seen
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    module.Run = ObservedRun
+    run_module.get_task = lambda name, *rest: Toy(name)
+    config = recipes.load(folder / "config.yaml")
+    variants = provenance.read_json(folder / "variants.json")
+    seen = look_at_details(config, folder) if variants.pop(DETAILS, None) else {}
+    for name, (method, settings) in variants.items():
+        seen[name] = observe(of_recipe(method, config, settings), folder / name, [None])
+    provenance.write_json(folder / f"rank{RANK}.json", seen)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,158 @@
+"""A run's folder: who may write into it, and whether what it holds is whole.
+
+`run.json` says how far a run is; at its end it lists every file of the result with size and checksum. A run is finished
+when it says so and all of that is there.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+from pathlib import Path
+
+from agpo_core import provenance, recipes
+from agpo_core.config import ConfigError
+from agpo_core.training import policy
+from agpo_core.training.supervise import GRACE
+
+LOCK = ".lock"
+STATUSES = ("running", "interrupted", "failed", "finished")
+
+
+class FolderError(RuntimeError):
+    """A run's folder is in use, is damaged, or holds another run; the message names the file and the remedy."""
+
+
+@contextlib.contextmanager
+def locked(run_dir: Path):
+    """Let one process at a time train in a folder, by whatever way it was started.
+
+    The lock ends with the process that holds it, however that ends. A file system without locks has none.
+
+    Raises:
+        FolderError: another process trains in it; nothing was written.
+    """
+    with open(run_dir / LOCK, "a+", encoding="utf-8") as file:
+        _lock(file, run_dir)
+        file.truncate(0)
+        file.write(str(os.getpid()))  # for the message that a second process gets
+        file.flush()
+        yield
+
+
+def refuse_if_used(run_dir: Path) -> None:
+    """Raise a FolderError where another process trains in a folder."""
+    with contextlib.suppress(FileNotFoundError), open(run_dir / LOCK, "r+", encoding="utf-8") as file:
+        _lock(file, run_dir)
+
+
+def _lock(file, run_dir: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        file.seek(0)
+        raise FolderError(in_use(run_dir, f"process {file.read().strip() or '?'}")) from None
+    except OSError:  # a file system without locks
+        pass
+
+
+def in_use(run_dir: Path, who: str) -> str:
+    """What a second process is told."""
+    return (
+        f"{run_dir} is being trained by {who}: wait for it or end it, then try again. A run whose launcher was ended "
+        f"leaves by itself after its current update, at most {GRACE:.0f} s later."
+    )
+
+
+def read_record(run_dir: Path) -> dict | None:
+    """The content of run.json; None where there is none.
+
+    Raises:
+        FolderError: it is not a record of a run.
+    """
+    path = Path(run_dir) / "run.json"
+    if not path.exists():
+        return None
+    try:
+        record = provenance.read_json(path)
+    except (ValueError, OSError) as error:
+        raise FolderError(str(error)) from error
+    files = record.get("files", {}) if isinstance(record, dict) else None
+    whole = isinstance(files, dict) and all(isinstance(entry, list) and len(entry) == 2 for entry in files.values())
+    if not whole or record.get("status") not in STATUSES:
+        raise FolderError(
+            f"{path} is damaged (it is no record with a status): delete it and run again; the run goes on from its "
+            "checkpoint."
+        )
+    return record
+
+
+def inventory(run_dir: Path) -> dict[str, list]:
+    """The files that a finished run leaves: {path in the folder: [bytes, checksum]}."""
+    run_dir = Path(run_dir)
+    files = [run_dir / "metrics.jsonl", run_dir / "eval.json", *sorted((run_dir / "policy").rglob("*"))]
+    return {
+        file.relative_to(run_dir).as_posix(): [file.stat().st_size, checksum(file)] for file in files if file.is_file()
+    }
+
+
+def damages(folder: Path, listed: dict, checksums: bool = True) -> list[str]:
+    """What of the listed files is not as it was written, one phrase a file.
+
+    Args:
+        folder: where they lie.
+        listed: as `inventory` gives it.
+        checksums: read the files; else look at their sizes alone.
+    """
+    found = []
+    for name, (size, digest) in listed.items():
+        path = Path(folder) / name
+        if not path.is_file():
+            found.append(f"{name} is missing")
+        elif path.stat().st_size != size:
+            found.append(f"{name} has {path.stat().st_size} bytes, not {size}")
+        elif checksums and checksum(path) != digest:
+            found.append(f"{name} does not have the content that was written")
+    return found
+
+
+def is_finished(run_dir: Path) -> bool:
+    """Whether the run in this folder is complete, and still that of its settings and its start model.
+
+    Its record says so, every file of the result has its size, and neither config.yaml nor the model's files were
+    changed since.
+
+    Raises:
+        FolderError: run.json is damaged.
+    """
+    record = read_record(run_dir)
+    if record is None or record["status"] != "finished":
+        return False
+    if damages(run_dir, record.get("files", {}), checksums=False):
+        return False
+    if "model_fingerprint" not in record:  # recorded before models had one
+        return True
+    try:
+        config = recipes.load(Path(run_dir) / "config.yaml")
+    except ConfigError:
+        return False
+    return config.hash() == record.get("hash") and fingerprint(config.model) in (None, record["model_fingerprint"])
+
+
+def fingerprint(model: str) -> str | None:
+    """`policy.model_fingerprint`, computed anew where a file of the model has another size or date."""
+    source = Path(policy.model_source(model))
+    files = sorted(source.rglob("*")) if source.is_dir() else ()
+    return _fingerprint(model, tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+
+
+@functools.lru_cache(maxsize=64)
+def _fingerprint(model: str, _files: tuple) -> str | None:
+    return policy.model_fingerprint(model)
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

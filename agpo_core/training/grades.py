@@ -1,0 +1,83 @@
+"""Grades that can be trained on: what a task's `grade` gives, or what went wrong.
+
+A reward is any finite real number. A policy must not be able to end its own training: a completion that makes its
+grader fail counts as reward 0 without an answer, and is counted. Only a grader that cannot start ends a run, and with
+`failed_grading: raise` the first failure.
+"""
+
+import math
+import numbers
+import reprlib
+from collections.abc import Callable
+
+import torch
+
+from agpo_core.tasks import Graded, Problem
+from agpo_core.tasks.sandbox import SandboxRefused
+
+REWARD_MAX = 1.0e12  # Eq. 5 takes third powers of rewards in float32, which end at 3e38
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 160  # characters of a text, or of what anything else prints
+
+
+class GradingError(ValueError):
+    """A completion could not be graded; names task, problem and completion."""
+
+
+def graded(
+    grade: Callable[[Problem, str], Graded], problem: Problem, completion: str, failed_grading: str = "zero"
+) -> tuple[Graded, str | None]:
+    """Judge one completion.
+
+    Everything that the grader raises is a failure, a lack of memory and `SystemExit` too; an interrupt is not.
+
+    Args:
+        grade: a task's.
+        problem: what was asked.
+        completion: what is judged.
+        failed_grading: "zero", or "raise".
+    Returns:
+        The grade, its reward a float; and None, or where grading failed a sentence that says how. The reward is then 0
+        and there is no answer.
+    Raises:
+        GradingError: grading failed, and `failed_grading` is "raise".
+        SandboxRefused: the grader cannot start.
+    """
+    try:
+        found = _checked(grade(problem, completion))
+        return found, None
+    except SandboxRefused:
+        raise
+    except _Fault as error:
+        fault, cause = str(error), None
+    except (Exception, SystemExit) as error:
+        fault, cause = f"raised {_short.repr(error)}", error
+    sentence = (
+        f"grade() of task {problem.task!r} {fault} for problem {problem.id!r}, completion {_short.repr(completion)}"
+    )
+    if failed_grading == "raise":
+        raise GradingError(f"{sentence}: mend the task's grade(), or set failed_grading to zero.") from cause
+    return Graded(0.0, None), sentence
+
+
+class _Fault(Exception):
+    """What a grader gave is no grade."""
+
+
+def _checked(found) -> Graded:
+    if not (hasattr(found, "reward") and hasattr(found, "answer")):
+        raise _Fault(f"gave {_short.repr(found)}, which is not a Graded,")
+    reward = found.reward.item() if hasattr(found.reward, "item") else found.reward  # of numpy, of torch
+    if not isinstance(reward, numbers.Real):
+        raise _Fault(f"gave the reward {_short.repr(found.reward)}, a {type(found.reward).__name__},")
+    reward = float(reward)
+    if not math.isfinite(reward) or abs(reward) > REWARD_MAX:
+        raise _Fault(f"gave the reward {reward!r}, which is not a finite number between ±{REWARD_MAX:g},")
+    if isinstance(found.answer, torch.Tensor):
+        raise _Fault("gave a tensor as answer, which equals no other as a vote,")
+    try:
+        hash(found.answer)
+    except TypeError:
+        raise _Fault(f"gave the answer {_short.repr(found.answer)}, which cannot be counted as a vote,") from None
+    return Graded(reward, found.answer)

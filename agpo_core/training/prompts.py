@@ -1,0 +1,198 @@
+"""Prompts as tokens: what a model reads of a prompt, and which tokens end what it writes.
+
+Training, evaluation, reward models and supervised fine-tuning all read their prompts through `PromptFormat`.
+
+* With a chat template a prompt is one user message, after the system prompt where there is one. Its tokens are those of
+  the tokenizer's `apply_chat_template(tokenize=True)`: the template writes its special tokens itself, and the tokenizer
+  adds none.
+* Without one a prompt is text. The tokenizer may put special tokens before it, such as BOS; what it would put after it,
+  such as EOS, is left out, because the text goes on. A prompt that begins with BOS gets no second one.
+* A completion ends with the tokenizer's or the model's end-of-sequence token, with the token by which the chat template
+  closes an assistant's turn, or with one of `stop_tokens`. Without the second a model that closes its turns otherwise
+  would write the user's next turn too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from agpo_core.config import ConfigError, TrainConfig
+
+MARK = "MARKED"  # stands for what is said, where only the template's own text is of interest
+
+
+class PromptFormat:
+    """How one tokenizer's model is asked.
+
+    Args:
+        tokenizer: its tokenizer.
+        config: uses chat_template, system_prompt, template_arguments, stop_tokens, and model for messages; None: the
+            defaults.
+    Attributes:
+        allowed: whether a chat template is used where the tokenizer has one.
+    Raises:
+        ConfigError: the settings ask for a template that there is not, or for what it cannot render; the message has
+            the template's reason. A stop token is not one token.
+    """
+
+    def __init__(self, tokenizer, config: TrainConfig | None = None):
+        config = config or TrainConfig()
+        self.tokenizer, self.config = tokenizer, config
+        self.allowed = config.chat_template != "never"
+        self.arguments = config.template_values
+        self.name = f"the chat template of model {config.model!r}"
+        if self.chat:
+            self._check_template()
+        elif config.chat_template == "always" or config.system_prompt is not None or self.arguments:
+            raise ConfigError(
+                f"model {config.model!r} has no chat template, which chat_template always, system_prompt and "
+                "template_arguments need: leave them out, or take another model."
+            )
+        self.turn_ends = self._ends_of_turn() if self.chat else []
+        self.extra_ends = self._extra_ends()
+
+    @property
+    def chat(self) -> bool:
+        """Whether prompts are messages of a chat template; else they are text."""
+        return self.allowed and self.tokenizer.chat_template is not None
+
+    def texts(self, prompts: list[str]) -> list[str]:
+        """The prompts as the model sees them."""
+        if not self.chat:
+            return list(prompts)
+        return [self._render([_message("user", prompt)], add_generation_prompt=True) for prompt in prompts]
+
+    def ids(self, texts: list[str]) -> list[list[int]]:
+        """The tokens of texts that `texts` gave."""
+        return token_ids(self.tokenizer, texts, self.chat)
+
+    def stop_ids(self, model=None) -> list[int]:
+        """The tokens that end a completion, in ascending order.
+
+        Args:
+            model: its generation config may name further end-of-sequence tokens.
+        """
+        own = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        own = own if isinstance(own, list) else [own]
+        return sorted({*own, self.tokenizer.eos_token_id, *self.turn_ends, *self.extra_ends} - {None})
+
+    def examples(self, texts: list[str], completions: list[str]) -> list[tuple[list[int], list[int]]]:
+        """Tokens of prompts and of completions, each completion closed by the token with which the model's turns end.
+
+        Args:
+            texts: the prompts as the model sees them.
+            completions: what a model wrote, or is to write, without its end.
+        Raises:
+            ValueError: the tokenizer cannot mark an end apart from padding.
+        """
+        end = self.turn_ends[0] if self.turn_ends else self.tokenizer.eos_token_id
+        if end is None or end == self.tokenizer.pad_token_id:
+            raise ValueError("tokenizer: give it an eos token that is not its pad token, or ends are never learned")
+        written = self.tokenizer(list(completions), add_special_tokens=False)["input_ids"]
+        return [(prompt, [*ids, end]) for prompt, ids in zip(self.ids(texts), written, strict=True)]
+
+    def _render(self, messages: list[dict], **wanted) -> str:
+        system = self.config.system_prompt
+        if system is not None:
+            messages = [_message("system", system), *messages]
+        return self.tokenizer.apply_chat_template(messages, tokenize=False, **{**self.arguments, **wanted})
+
+    def _check_template(self) -> None:
+        """Refuse what the template cannot render, with its reason, and arguments that it does not read."""
+        source = str(self.tokenizer.chat_template)  # one template, or several by name
+        own = inspect.signature(self.tokenizer.apply_chat_template).parameters.keys() - {"tools", "documents"}
+        for name in self.arguments:
+            if name in own or not re.search(rf"\b{name}\b", source):
+                raise ConfigError(f"template_arguments: {self.name} does not read {name!r}; leave it out.")
+        system = self.config.system_prompt
+        what = "a user's message" if system is None else "a system message, and system_prompt is set"
+        try:
+            rendered = self._render([_message("user", MARK)], add_generation_prompt=True)
+        except Exception as error:  # a template is a program: it may raise anything
+            raise ConfigError(
+                f"{self.name} cannot render {what} ({type(error).__name__}: {error}): leave system_prompt out, mend "
+                "the template, or set chat_template to never."
+            ) from error
+        if MARK not in rendered or (system is not None and system.strip() not in rendered):
+            raise ConfigError(
+                f"{self.name} leaves out {what}: leave system_prompt out, mend the template, or set chat_template to "
+                "never."
+            )
+
+    def _ends_of_turn(self) -> list[int]:
+        """The tokens with which the template closes an assistant's turn; none where it closes it with text, or not.
+
+        They are looked for after the assistant's last message and, for templates in which the next turn's header is the
+        end, after one that a user answers.
+
+        Raises:
+            ConfigError: it closes the turn with a text that is no token, so that nothing would end a completion.
+        """
+        talk = [_message("user", MARK[::-1]), _message("assistant", MARK)]
+        closing, goes_on = self._after_the_mark(talk), self._after_the_mark([*talk, talk[0]])
+        if closing == self._after_the_mark(talk, add_generation_prompt=True):
+            closing = ""  # it may be the next turn's beginning, which such a template always writes
+        ends = []
+        for text in (closing, goes_on):
+            ends += [i for i in self._ids_of(text) if self._is_marker(i)][:1]
+        if closing.strip() and not ends and not self.config.stop_tokens:
+            raise ConfigError(
+                f"{self.name} closes a turn with {closing.strip()!r}, which is not one token of its tokenizer: nothing "
+                "would end a completion. Add it to the tokenizer, name another token in stop_tokens, or set "
+                "chat_template to never."
+            )
+        return ends
+
+    def _after_the_mark(self, messages: list[dict], **wanted) -> str:
+        """What the template writes after the assistant's message; nothing where it has no such message."""
+        try:
+            rendered = self._render(messages, **wanted)
+        except Exception:  # a template may take the user's side alone
+            return ""
+        return rendered.rpartition(MARK)[2] if MARK in rendered else ""
+
+    def _ids_of(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+
+    def _is_marker(self, token: int) -> bool:
+        """Whether a token was added to the vocabulary to mark something; runs of white space are added too."""
+        added = self.tokenizer.added_tokens_decoder.get(token)
+        return added is not None and bool(str(added).strip()) and token != self.tokenizer.unk_token_id
+
+    def _extra_ends(self) -> list[int]:
+        if not self.config.stop_tokens:
+            return []
+        every = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
+        found = {text: [i for i, own in enumerate(every) if own == text] for text in self.config.stop_tokens}
+        for text, ids in found.items():
+            if not ids:
+                raise ConfigError(
+                    f"stop_tokens: {text!r} is not one token of the tokenizer of model {self.config.model!r}: name "
+                    "texts that are."
+                )
+        return [i for ids in found.values() for i in ids]
+
+
+def token_ids(tokenizer, texts: list[str], rendered: bool) -> list[list[int]]:
+    """The tokens of prompts; see the top of this file for the special ones among them.
+
+    Args:
+        tokenizer: the model's.
+        texts: the prompts as the model sees them.
+        rendered: by a chat template, which has written the special tokens.
+    """
+    encoded = tokenizer(list(texts), add_special_tokens=not rendered, return_special_tokens_mask=True)
+    rows = [list(ids) for ids in encoded["input_ids"]]
+    if rendered:
+        return rows
+    for ids, added in zip(rows, encoded["special_tokens_mask"], strict=True):
+        own = [i for i, special in enumerate(added) if not special]
+        del ids[own[-1] + 1 if own else len(ids) :]
+        if ids[:2] == [tokenizer.bos_token_id] * 2 and added[0]:
+            del ids[0]
+    return rows
+
+
+def _message(role: str, text: str) -> dict:
+    return {"role": role, "content": text}
