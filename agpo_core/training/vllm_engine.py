@@ -71,6 +71,7 @@ class VLLM:
         self.in_group = torch.distributed.is_initialized()  # a launcher's, with the trainer's other ranks
         memory = {"gpu_memory_utilization": config.engine_memory, "enable_sleep_mode": True}
         if not self.sleeps:
+            _refuse_heads(model, config)
             memory = {"kv_cache_memory_bytes": CPU_CACHE, "enforce_eager": True}  # compiling would take minutes
         try:
             with _launcher():
@@ -203,6 +204,20 @@ def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         if wrapped and kind == "weight":
             weight = (weight + layers[layer].get_delta_weight("default").detach()).to(weight.dtype)
         yield f"{layer}.{kind}" if wrapped else name, weight
+
+
+def _refuse_heads(model: nn.Module, config: TrainConfig) -> None:
+    """Raise where vLLM has no attention on CPUs for heads of the model's size: it would fail at the first token."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    text = model.config.get_text_config()
+    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    known = CPUAttentionBackend.get_supported_head_sizes()
+    if size not in known:
+        raise ConfigError(
+            f"vLLM cannot run model {config.model!r} on a CPU: its heads have {size} dimensions, and there vLLM knows "
+            f"{', '.join(map(str, known))} alone. Set engine to transformers."
+        )
 
 
 def _pack_head(model: nn.Module) -> None:

