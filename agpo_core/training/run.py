@@ -112,7 +112,7 @@ class Run:
             self._warn(self.watch.see())
         if self.horizon.updates == 0:
             self.evaluate_dev()
-            if self.evaluations["dev"] and accelerator.is_main_process:
+            if self.evaluations["dev"] and self.accelerator.is_main_process:
                 self._warn(self.watch.see_start(self.evaluations["dev"][0]))
 
     def _forbidden(self, tasks: dict[str, Task]) -> set[tuple[str, str]]:
