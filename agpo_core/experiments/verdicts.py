@@ -134,7 +134,7 @@ def in_print(arm: str, baseline: str) -> str:
             ahead = int((table["gap"] > 0).sum())
             numbers = f"{table['gap'].mean():+.2f} points on average, ahead on {ahead} of {len(table)} scores"
         parts.append(f"{place}{by}: {numbers}")
-    return "; ".join(parts) or "neither paper scores both"
+    return "; ".join(parts) or "no table of either paper scores both"
 
 
 def _as_measured(row, tested: int) -> str:

@@ -106,7 +106,7 @@ def test_a_pair_without_a_claim_is_measured_and_not_judged_and_does_not_count_in
     assert lines == [
         "AGPO, global against AGPO",
         "  claim      none",
-        "  published  neither paper scores both",
+        "  published  no table of either paper scores both",
         "  measured   +8.3 points, 95 % interval [+6.9, +9.8], 3 pairs",
     ]
 
@@ -145,8 +145,8 @@ def test_a_claim_states_its_paper_its_place_and_its_numbers_and_ours_on_lines_of
         ("grpo", "ppo", "AGPO Table 1: +5.00 points on average, ahead on 9 of 9 scores; R++ Table 4"),
         ("agpo_no_step_kl", "agpo", "AGPO Table 4: -0.5"),
         ("agpo_mad", "agpo", "AGPO Table 5: +0.15 points on average, ahead on 4 of 4 scores"),
-        ("reinforce_pp_baseline", "rloo", "neither paper scores both"),
-        ("agpo", "grpo_narrow", "neither paper scores both"),
+        ("reinforce_pp_baseline", "rloo", "no table of either paper scores both"),
+        ("agpo", "grpo_narrow", "no table of either paper scores both"),
     ],
 )
 def test_what_the_papers_report_of_two_arms_is_found_wherever_it_stands(arm, baseline, text):

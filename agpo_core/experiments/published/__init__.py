@@ -61,7 +61,7 @@ class Number:
     """One published number.
 
     Attributes:
-        paper: "AGPO", or "R++" (by the commentary).
+        paper: "AGPO" or "R++".
         place: table, figure or section.
         row, column: of the table; elsewhere what the number is of, and what it says.
         value: in `unit`; of a range, its middle.
@@ -69,6 +69,7 @@ class Number:
         unit: "" where there is none.
         approximate: read off a figure, or called approximate by the text.
         printed: as it stands in the text, where that is more than the value.
+        source: the text it was taken from: "paper", or of R++ "commentary".
     """
 
     paper: str
@@ -80,6 +81,7 @@ class Number:
     unit: str
     approximate: bool
     printed: str
+    source: str
 
     @property
     def reference(self) -> str:
