@@ -182,8 +182,9 @@ def answers(profile: str = "tiny") -> dict[int, list[str]]:
     """
     found = {claim.number: [] for claim in published.claims()}
     for claim in published.claims():
-        if claim.holds is not None:
-            found[claim.number].append("holds, by a test" if claim.holds else "does not hold, by a test")
+        if claim.tests:
+            words = {True: "holds, by a test", False: "does not hold, by a test", None: "in part, by a test"}
+            found[claim.number].append(words[claim.holds])
     for experiment in dict.fromkeys(name for claim in published.claims() for name in claim.experiments):
         record = records.load(experiment, profile)
         if record is None:
