@@ -345,28 +345,6 @@ def test_a_tokeniser_of_another_model_is_refused(config, copied):
         assert reason in refusal(config, copied)
 
 
-def test_a_permuted_tokeniser_is_warned_of_by_the_start_s_own_score(tmp_path):
-    from agpo_core.recipes import resolve
-
-    place = shutil.copytree(policy.model_source("tiny-qwen2-a"), tmp_path / "model")
-
-    def permute(content):
-        vocabulary = content["model"]["vocab"]
-        names, ids = list(vocabulary)[3:], list(vocabulary.values())[3:]
-        vocabulary.update(zip(names, ids[40:] + ids[:40], strict=True))
-
-    other_tokeniser(place, permute)
-    said = {}
-    for model in ("tiny-qwen2-a", str(place)):
-        run_dir = tmp_path / f"run-{len(said)}"
-        run_dir.mkdir()
-        few = {"horizon": 0.0, "horizon_unit": "updates", "dev_problems": 20, "test_problems": 0}
-        train(resolve("grpo", model=model, tasks=["choice_sums"], **few), run_dir)
-        lines = run_dir / "warnings.jsonl"
-        said[model] = [line["rule"] for line in provenance.read_jsonl(lines)] if lines.exists() else []
-    assert said == {"tiny-qwen2-a": [], str(place): ["start_solves_nothing"]}
-
-
 @pytest.mark.parametrize("where", ["generation_config.json", "config.json"])
 def test_an_end_that_is_an_ordinary_token_is_refused(config, copied, where):
     if where == "config.json":
