@@ -278,6 +278,7 @@ HIGHEST = {
     "weight_decay": 100.0,
     "beta": 1000.0,
     "dpo_beta": 1000.0,
+    "kl_horizon": 1.0e24,
 }
 HIGHEST_OF_OTHERS = 1.0e12  # of every other number
 LOWEST_RATE = 1.0e-12  # of a learning rate: a smaller one moves no float32 weight

@@ -180,8 +180,21 @@ class AdaptiveClip:
 def same_update(begun, state):
     """Give the state with which a clip controller goes on to a further prompt of the same update.
 
-    Where each prompt has its own radius EMA(H) folds prompt by prompt, but the step KL is one number of the whole
-    update: each prompt reads its average as it was when the update began, and it folds once (the authors' code).
+    EMA(H) = state's,  EMA(D̂_step) = begun's                                      (ours, for AGPO Eq. 4)
+
+    Where each prompt has its own radius, as in the authors' code, EMA(H) folds prompt by prompt. The step KL is one
+    number of the whole update: each prompt reads its average as it was when the update began, so that it folds once.
+
+    Args:
+        begun: the controller's state before the update's first prompt.
+        state: its state after the prompt before this one; before the first, `begun` too.
+
+    Returns:
+        A new state; unchanged where the controller keeps no average of the step KL.
+
+    Example:
+        >>> same_update({"step_kl_ema": 0.0}, {"entropy_ema": 1.5, "step_kl_ema": 0.1})
+        {'entropy_ema': 1.5, 'step_kl_ema': 0.0}
     """
     return {**state, **{name: begun[name] for name in ("step_kl_ema",) if name in begun}}
 

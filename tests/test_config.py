@@ -306,7 +306,7 @@ def numbers(f):
     return any(kind in str(f.type) for kind in ("int", "float")) and f.type is not bool
 
 
-@pytest.mark.parametrize("value", [10**400, 1e300, 1e39, 10**18, 1e-40, -1e300])
+@pytest.mark.parametrize("value", [10**400, 1e300, 1e39, 10**25, 1e-40, -1e300])
 @pytest.mark.parametrize("name", [name for name, f in FIELDS.items() if numbers(f)])
 def test_a_number_that_no_run_can_have_is_refused_by_name(name, value):
     default = FIELDS[name].default

@@ -14,6 +14,7 @@ from scipy import stats
 LEVEL = 0.05  # of a two-sided test; intervals cover 1 - LEVEL
 POWER = 0.8
 MOST_PAIRS = 1000  # beyond this many, no number is named
+TIE = 2e-3  # points: differences this close are equal, for a record keeps five digits of each score
 
 
 def macro(runs: pd.DataFrame) -> pd.Series:
@@ -38,7 +39,7 @@ def paired(runs: pd.DataFrame, arm: str, baseline: str) -> pd.Series:
 
 
 class Interval(NamedTuple):
-    """A mean with the half-width of its 95 % t-interval; NaN where one value has none."""
+    """A mean with the half-width of its 95 % t-interval; NaN where the values have no spread."""
 
     mean: float
     half: float
@@ -62,6 +63,8 @@ def t_interval(values) -> Interval:
 
     half = t(.975, n - 1) s / sqrt(n),  s the unbiased standard deviation
 
+    NaN for one value, and for values that are all equal: without a spread there is nothing to judge their mean by.
+
     Example:
         >>> t_interval([1.0, 2.0, 3.0]).half  # 4.3027 * 1 / sqrt(3)
         2.484137...
@@ -70,23 +73,27 @@ def t_interval(values) -> Interval:
     n = len(values)
     if n == 0:
         return Interval(math.nan, math.nan, 0)
-    if n == 1:
-        return Interval(float(values[0]), math.nan, 1)
+    if np.ptp(values) <= 1e-9 * np.abs(values).max() + 1e-12:  # equal, but for rounding
+        return Interval(float(values.mean()), math.nan, n)
     half = stats.t.ppf(1 - LEVEL / 2, n - 1) * values.std(ddof=1) / math.sqrt(n)
     return Interval(float(values.mean()), float(half), n)
 
 
 def p_value(differences) -> float:
-    """Two-sided p of the one-sample t-test against zero; NaN for fewer than two differences.
+    """Two-sided p of the one-sample t-test against zero; NaN where the differences have no spread.
 
-    Differences that are all equal decide without a test: 1 if they are zero, else 0.
+    One difference has none, nor have differences that are equal (to within TIE). A chance tie of two seeds would
+    otherwise count as proof.
     """
     differences = np.asarray(differences, dtype=float)
-    if len(differences) < 2:
+    if not have_spread(differences):
         return math.nan
-    if differences.min() == differences.max():
-        return float(differences[0] == 0)
     return float(stats.ttest_1samp(differences, 0.0).pvalue)
+
+
+def have_spread(values) -> bool:
+    """Whether values, in points, differ by more than TIE; fewer than two do not."""
+    return len(values) > 1 and bool(np.ptp(np.asarray(values, dtype=float)) > TIE)
 
 
 def holm(p_values) -> np.ndarray:
@@ -109,11 +116,11 @@ def prediction_interval(recorded, m: int) -> tuple[float, float]:
 
     mean ± t(.975, n - 1) s sqrt(1 / n + 1 / m)
 
-    NaN where n < 2.
+    NaN where the recorded values have no spread: one value, or equal ones (to within TIE).
     """
     recorded = np.asarray(recorded, dtype=float)
     n = len(recorded)
-    if n < 2:
+    if not have_spread(recorded):
         return math.nan, math.nan
     half = stats.t.ppf(1 - LEVEL / 2, n - 1) * recorded.std(ddof=1) * math.sqrt(1 / n + 1 / m)
     return float(recorded.mean() - half), float(recorded.mean() + half)
@@ -123,10 +130,10 @@ def pairs_needed(differences) -> int | None:
     """Pairs that give 80 % power for a true difference as large as the one measured.
 
     The smallest n with P(|T| > t(.975, n - 1)) >= .8, T noncentral t with n - 1 degrees of freedom
-    and noncentrality mean / s sqrt(n). None: more than MOST_PAIRS, or fewer than two differences.
+    and noncentrality mean / s sqrt(n). None: more than MOST_PAIRS, or differences without a spread.
     """
     differences = np.asarray(differences, dtype=float)
-    if len(differences) < 2 or differences.min() == differences.max():
+    if not have_spread(differences):
         return None
     effect = abs(differences.mean()) / differences.std(ddof=1)
     n = np.arange(2, MOST_PAIRS + 1)

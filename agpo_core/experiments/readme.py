@@ -11,7 +11,7 @@ import re
 import pandas as pd
 
 from agpo_core import paths, provenance
-from agpo_core.experiments import records, report, rewards
+from agpo_core.experiments import published, records, report, rewards, verdicts
 from agpo_core.experiments.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.metrics import LOGGED
@@ -79,7 +79,7 @@ def tools() -> str:
 
 def _markdown(table: pd.DataFrame) -> str:
     """A table of texts; an empty cell stays empty."""
-    texts = table.fillna("").astype(str).replace(r"-(?=\d)", "−", regex=True)
+    texts = table.fillna("").astype(str).replace(r"(?<!\w)-(?=\d)", "−", regex=True)
     rows = (f"| {' | '.join(row)} |" for row in texts.to_numpy())
     return "\n".join([f"| {' | '.join(table.columns)} |", "|---" * len(table.columns) + "|", *rows])
 
@@ -152,6 +152,38 @@ def metrics() -> str:
     return "\n".join(["| metric | what it is | unit |", "|---|---|---|", *rows])
 
 
+def claims() -> str:
+    """Every claim of the papers, and what is known of it here."""
+    known = verdicts.answers()
+    rows = [
+        {
+            "#": str(claim.number),
+            "where": f"{claim.paper} {claim.place}",
+            "the paper says": claim.says,
+            "here": "; ".join(known[claim.number]),
+            "notebook": f"`{claim.notebook}`",
+        }
+        for claim in published.claims()
+    ]
+    return _markdown(pd.DataFrame(rows))
+
+
+def faults() -> str:
+    """What is wrong in the papers' texts."""
+    rows = [
+        {
+            "text": fault.text,
+            "where": fault.place,
+            "it says": fault.says,
+            "what is wrong": fault.wrong,
+            "found by": fault.found,
+        }
+        for fault in published.faults()
+    ]
+    table = pd.DataFrame(rows)
+    return _markdown(table.replace(r"\|", r"\\|", regex=True))
+
+
 def speed() -> str:
     """The recorded table of bench/core.py."""
     return "\n".join(provenance.read_json(paths.reference() / "bench" / "core.json")["table"])
@@ -188,6 +220,7 @@ def golds() -> str:
 
 DOCUMENTS = {  # a file: its tables
     "README.md": (tasks, results, methods),
+    "agpo_core/experiments/published/README.md": (claims, faults),
     "agpo_core/tasks/README.md": (benchmarks, golds),
     "agpo_core/training/README.md": (metrics,),
     "bench/README.md": (speed, throughput, grading),

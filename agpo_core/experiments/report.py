@@ -13,7 +13,7 @@ from agpo_core import metrics, paths
 from agpo_core.experiments.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.records import Results
-from agpo_core.experiments.verdicts import Claim, agreement_text, fill, judge, verdicts
+from agpo_core.experiments.verdicts import Pair, agreement_text, fill, judge, verdicts
 from agpo_core.tasks import get_task
 
 
@@ -225,13 +225,13 @@ def reading(results: Results, judged: pd.DataFrame) -> str:
 
 def _answer(judged: pd.DataFrame) -> list[str]:
     """Whether AGPO pays, with the probe's cost in the balance and apart; nothing where it was not run."""
-    rows = judged.set_index("claim")
+    rows = judged[judged["n"] > 0].set_index(["arm", "baseline"])
     found = []
     for baseline, terms in (("grpo", "at equal tokens"), ("grpo_matched_updates", "at equal updates")):
-        title = Claim("agpo", baseline).title
-        if title in rows.index and rows.loc[title, "n"] > 0:
-            row = rows.loc[title]
-            found.append(f"{terms} AGPO lies {row['mean']:+.1f} points from GRPO ({row['verdict']})")
+        if ("agpo", baseline) in rows.index:
+            row = rows.loc[("agpo", baseline)]
+            judgement = "" if row["verdict"] == "no claim" else f" ({row['verdict']})"
+            found.append(f"{terms} AGPO lies {row['mean']:+.1f} points from GRPO{judgement}")
     return [f"The question's answer at this scale: {'; '.join(found)}."] if found else []
 
 
@@ -245,7 +245,10 @@ def _counts(judged: pd.DataFrame) -> str:
     counts = judged["verdict"].value_counts()
     found = [f"{counts[v]} {v}" for v in ("supported", "contradicted", "inconclusive", "not run")
              if v in counts]  # fmt: skip
-    sentence = f"Of {len(judged)} claims at this scale: {', '.join(found)}."
+    total = int((judged["verdict"] != "no claim").sum())
+    if not total:
+        return "No claim of the papers is about these arms."
+    sentence = f"Of {total} claims at this scale: {', '.join(found)}."
     if counts.get("inconclusive"):
         sentence += " Inconclusive means that neither direction is shown, not that there is none."
     return sentence
@@ -271,11 +274,11 @@ def _tau(arm: str, updates: pd.DataFrame, params: dict) -> str:
     )
 
 
-def summary(results: Results, claims: list[Claim], record: Results | None) -> str:
+def summary(results: Results, pairs: list[Pair], record: Results | None) -> str:
     """Everything that was measured, as one text for a terminal."""
     if results.runs.empty:
         return "Nothing was run."
-    judged = judge(results.runs, claims)
+    judged = judge(results.runs, pairs)
     meta = results.meta
     sections = {
         f"{meta['experiment']}, {results.title}": f"commit {', '.join(meta['commit'])}",
@@ -283,18 +286,18 @@ def summary(results: Results, claims: list[Claim], record: Results | None) -> st
         "Paired differences of the macro-average, points": text(differences(results.runs)),
         "Budgets, mean over runs": text(budgets(results.runs)),
         "Controllers, all updates": text(controllers(results.traces, meta["params"]), columns=7),
-        "Claims": verdicts(judged, claims),
+        "Claims": verdicts(judged, pairs),
         "Reading": reading(results, judged),
         "Agreement with the record": agreement_text(results, record),
     }
     return "\n\n".join(f"{title}\n{'=' * len(title)}\n{body}" for title, body in sections.items())
 
 
-def write_summary(results: Results, claims: list[Claim], record: Results | None) -> Path:
+def write_summary(results: Results, pairs: list[Pair], record: Results | None) -> Path:
     """Write the summary beside the runs, as `summary.txt`."""
     folder = paths.runs() / results.meta["experiment"] / results.meta["profile"]
     file = folder / "summary.txt"
-    file.write_text(summary(results, claims, record) + "\n", encoding="utf-8")
+    file.write_text(summary(results, pairs, record) + "\n", encoding="utf-8")
     return file
 
 

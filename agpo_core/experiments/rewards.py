@@ -1,8 +1,11 @@
 """Tables of the recorded experiments whose reward is not exact match alone, or whose test is not the trained task.
 
-A row is an arm; a cell the mean over its runs, ± the 95 % t-interval, or, of supervised starts, the mean alone. Where a
-curve's highest point stands, its last one stands beside it: the highest of several noisy points is too high.
+A row is an arm; a cell the mean over its runs, ± the 95 % t-interval. Supervised starts, and runs whose scores are all
+equal, have the mean alone. Where a curve's highest point stands, its last one stands beside it: the highest of several
+noisy points is too high.
 """
+
+import math
 
 import pandas as pd
 
@@ -131,5 +134,5 @@ def _cell(values: pd.Series, sign: str = "", digits: int = 2) -> str:
     interval = t_interval(values)
     if not interval.n:
         return ""
-    spread = f" ± {interval.half:.{digits}f}" if interval.n > 1 else ""
+    spread = "" if math.isnan(interval.half) else f" ± {interval.half:.{digits}f}"
     return f"{interval.mean:{sign}.{digits}f}{spread}"

@@ -363,11 +363,10 @@ def missing(weak: bool) -> tuple[str, ...]:
 
 
 @cache
-def _cpp_missing(path: str, kind: str) -> str:
+def _cpp_missing(path: str, kind: str, limits: Limits = COMPILE_LIMITS) -> str:
     """Why C++ cannot be compiled and run in a kind of sandbox with this compiler, found by trying; empty if it can."""
-    result, binary = _run_compiler(b"#include <iostream>\nint main() { std::cout << 1; }")
+    result, binary = _run_compiler(b"#include <iostream>\nint main() { std::cout << 1; }", limits)
     if result.reason == "ok":
-        limits = Limits(seconds=20.0)
         result, _ = _execute(["./program"], {"program": binary}, b"", limits, readable=_compiler_files(path))
     return "" if result.reason == "ok" else f"{result.reason}: {result.stderr.strip()[-300:]}"
 
@@ -377,17 +376,17 @@ def _cpp_missing(path: str, kind: str) -> str:
 
 def _compile(program: bytes) -> tuple[Result | None, bytes]:
     """The failure, or the binary of a C++ program."""
-    result, binary = _run_compiler(program)
+    result, binary = _run_compiler(program, COMPILE_LIMITS)
     if result.reason == "ok" and binary:
         return None, binary
     return replace(result, reason="compile", stdout=""), b""
 
 
-def _run_compiler(program: bytes) -> tuple[Result, bytes]:
+def _run_compiler(program: bytes, limits: Limits) -> tuple[Result, bytes]:
     path = compiler()
     command = [path, "-std=c++17", "-O2", "-o", "program", "program.cpp"]
     files, readable = {"program.cpp": program}, _compiler_files(path)
-    return _execute(command, files, b"", COMPILE_LIMITS, "program", readable=readable)
+    return _execute(command, files, b"", limits, "program", readable=readable)
 
 
 def _execute(
@@ -451,29 +450,28 @@ def _talk(spec: dict, stdin: bytes, limits: Limits) -> tuple[dict, bytes, bytes,
         )
         theirs.close()
         with launcher:
+            handle = os.pidfd_open(launcher.pid)
             try:
-                return _exchange(launcher, ours, spec, stdin, limits)
+                return _exchange(launcher, handle, ours, spec, stdin, limits)
             finally:
                 ours.close()  # whatever went wrong here: what is left there ends now
-                _end(launcher)
+                _end(launcher, handle)
+                os.close(handle)
 
 
-def _end(launcher: subprocess.Popen) -> None:
+def _end(launcher: subprocess.Popen, handle: int) -> None:
     """Wait for the launcher. Where it hangs, or was itself killed, end what it left: its session."""
-    handle = os.pidfd_open(launcher.pid)
+    ended = select.poll()
+    ended.register(handle, select.POLLIN)
+    if not ended.poll(_GRACE_SECONDS * 1000):
+        launcher.kill()
+        ended.poll()
     try:
-        ended = select.poll()
-        ended.register(handle, select.POLLIN)
-        if not ended.poll(_GRACE_SECONDS * 1000):
-            launcher.kill()
-            ended.poll()
         # It is not buried yet, so that its number still names its session.
         if os.waitid(os.P_PID, launcher.pid, os.WEXITED | os.WNOWAIT).si_code != os.CLD_EXITED:
             _kill_session(launcher.pid)
     except ChildProcessError:  # whoever asked has its children buried by the kernel
         pass
-    finally:
-        os.close(handle)
 
 
 def _kill_session(session: int) -> None:
@@ -498,7 +496,9 @@ def _kill_session(session: int) -> None:
         time.sleep(0.01)
 
 
-def _exchange(launcher, control, spec: dict, stdin: bytes, limits: Limits) -> tuple[dict, bytes, bytes, bytes]:
+def _exchange(
+    launcher: subprocess.Popen, handle: int, control: socket.socket, spec: dict, stdin: bytes, limits: Limits
+) -> tuple[dict, bytes, bytes, bytes]:
     """Feed and read all pipes at once, until all are closed. Past the cap on output the run is told to end.
 
     The report has a "reason" when the program had started, whatever came of it, and else an "error".
@@ -514,15 +514,20 @@ def _exchange(launcher, control, spec: dict, stdin: bytes, limits: Limits) -> tu
     with selectors.DefaultSelector() as selector:
         for name, file in (("stdout", launcher.stdout), ("stderr", launcher.stderr), ("report", control)):
             selector.register(file, selectors.EVENT_READ, name)
+        selector.register(handle, selectors.EVENT_READ, "end")
         os.set_blocking(launcher.stdin.fileno(), False)
         selector.register(launcher.stdin, selectors.EVENT_WRITE, "stdin")
-        while not late and {key.data for key in selector.get_map().values()} - {"stdin"}:
+        while not late and {key.data for key in selector.get_map().values()} - {"stdin", "end"}:
             for key, _ in selector.select(timeout=1.0):
                 if key.data == "stdin":
                     unread = _feed(key.fd, unread)
                     if not unread:
                         selector.unregister(key.fileobj)
                         key.fileobj.close()
+                    continue
+                if key.data == "end":  # should it have been killed, the program may hold the pipes open
+                    selector.unregister(handle)
+                    _end(launcher, handle)
                     continue
                 chunk = _take(key.fd)
                 if not chunk:

@@ -626,9 +626,9 @@ def full(spec, control):
         os.close(control)
         os.waitpid(inner, 0)  # returns when the whole namespace is empty
         return
-    call("prctl", PR_PDEATHSIG, SIGKILL, 0, 0, 0)
     build_root(spec)
     drop_root()
+    call("prctl", PR_PDEATHSIG, SIGKILL, 0, 0, 0)  # a change of user clears it
     os.umask(0o022)
     call("prctl", PR_DUMPABLE, 0, 0, 0, 0)  # the program may not look into its watcher
     run(spec, control, SCRATCH, False, lambda _: [pid for pid in all_processes() if pid != 1], lambda _: False)

@@ -327,7 +327,7 @@ def note_failure(run_dir: Path, exit_status: int, error: str) -> None:
 def last_row(path: Path) -> dict:
     """The last whole line of metrics.jsonl; empty before the first, or when it is damaged."""
     *lines, _torn = _tail_bytes(path).split(b"\n")
-    with contextlib.suppress(IndexError, ValueError, TypeError):
+    with contextlib.suppress(IndexError, ValueError, TypeError, KeyError):
         row = json.loads(lines[-1])
         return row if row["update"] >= 0 and 0 <= row.get("progress", 0) <= 1 else {}
     return {}

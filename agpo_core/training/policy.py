@@ -85,7 +85,8 @@ def _base_of_adapter(folder: Path) -> str | None:
         settings = json.loads((folder / "adapter_config.json").read_bytes())
     except (OSError, ValueError):
         return None
-    return settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    return base if isinstance(base, str) and model_source(base) != str(folder) else None
 
 
 def _file_digest(path: Path) -> str:
@@ -118,13 +119,21 @@ def load_policy(config: TrainConfig):
     source, dtype = model_source(config.model), getattr(torch, config.dtype)
     if config.attn_implementation == "flash_attention_2":
         loading.refuse_flash_attention(config)
-    with loading.refused(
+    missing = (
         f"model {config.model!r} could not be loaded: give an embedded model ({', '.join(embedded_models())}), a "
         "folder with a Hugging Face model, or a hub id that this machine can reach."
-    ):
+    )
+    with loading.refused(missing):
         loading.read_json_files(source)
         adapter = loading.read_adapter(source, config.lora_rank)
-        base = source if adapter is None else model_source(adapter.base_model_name_or_path)
+    base = source if adapter is None else model_source(adapter.base_model_name_or_path)
+    if adapter is not None:
+        missing = (
+            f"the base model {base!r}, which adapter_config.json of {source} names, could not be loaded: put it there, "
+            "or mend base_model_name_or_path."
+        )
+    with loading.refused(missing):
+        loading.read_json_files(base)
         model_config = loading.load_model_config(base)
         attention = loading.attention_of(model_config, config.attn_implementation)
         # On a CPU, where the model is tried, there is no flash attention.

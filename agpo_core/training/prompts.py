@@ -107,35 +107,32 @@ class PromptFormat:
                 raise ConfigError(f"template_arguments: {self.name} does not read {name!r}; leave it out.")
         system = self.config.system_prompt
         what = "a user's message" if system is None else "a system message, and system_prompt is set"
+        remedy = "mend the template, or set chat_template to never."
+        if system is not None:
+            remedy = f"leave system_prompt out, {remedy}"
         try:
             rendered = self._render([_message("user", MARK)], add_generation_prompt=True)
         except Exception as error:  # a template is a program: it may raise anything
             raise ConfigError(
-                f"{self.name} cannot render {what} ({type(error).__name__}: {error}): leave system_prompt out, mend "
-                "the template, or set chat_template to never."
+                f"{self.name} cannot render {what} ({type(error).__name__}: {error}): {remedy}"
             ) from error
         if MARK not in rendered or (system is not None and system.strip() not in rendered):
-            raise ConfigError(
-                f"{self.name} leaves out {what}: leave system_prompt out, mend the template, or set chat_template to "
-                "never."
-            )
+            raise ConfigError(f"{self.name} leaves out {what}: {remedy}")
 
     def _ends_of_turn(self) -> list[int]:
-        """The tokens with which the template closes an assistant's turn; none where it closes it with text, or not.
+        """The token with which the template closes an assistant's turn; none where it closes it with text, or not.
 
-        They are looked for after the assistant's last message and, for templates in which the next turn's header is the
-        end, after one that a user answers.
+        It is looked for after the assistant's last message. Where there is none, the next turn's header is the end.
 
         Raises:
             ConfigError: it closes the turn with a text that is no token, so that nothing would end a completion.
         """
         talk = [_message("user", MARK[::-1]), _message("assistant", MARK)]
-        closing, goes_on = self._after_the_mark(talk), self._after_the_mark([*talk, talk[0]])
+        closing = self._after_the_mark(talk)
         if closing == self._after_the_mark(talk, add_generation_prompt=True):
             closing = ""  # it may be the next turn's beginning, which such a template always writes
-        ends = []
-        for text in (closing, goes_on):
-            ends += [i for i in self._ids_of(text) if self._is_marker(i)][:1]
+        goes_on = self._after_the_mark([*talk, talk[0]])
+        ends = self._markers(closing)[:1] or self._markers(goes_on)[:1]
         if closing.strip() and not ends and not self.config.stop_tokens:
             raise ConfigError(
                 f"{self.name} closes a turn with {closing.strip()!r}, which is not one token of its tokenizer: nothing "
@@ -152,13 +149,12 @@ class PromptFormat:
             return ""
         return rendered.rpartition(MARK)[2] if MARK in rendered else ""
 
-    def _ids_of(self, text: str) -> list[int]:
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-
-    def _is_marker(self, token: int) -> bool:
-        """Whether a token was added to the vocabulary to mark something; runs of white space are added too."""
-        added = self.tokenizer.added_tokens_decoder.get(token)
-        return added is not None and bool(str(added).strip()) and token != self.tokenizer.unk_token_id
+    def _markers(self, text: str) -> list[int]:
+        """The tokens in a template's text that were added to the vocabulary to mark something."""
+        added = self.tokenizer.added_tokens_decoder
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        blank = {i for i, token in added.items() if not str(token).strip()}  # runs of white space are added too
+        return [i for i in ids if i in added and i not in blank and i != self.tokenizer.unk_token_id]
 
     def _extra_ends(self) -> list[int]:
         if not self.config.stop_tokens:

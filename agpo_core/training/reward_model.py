@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 from agpo_core import kl, paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.tasks import Problem, get_task
-from agpo_core.training import policy
+from agpo_core.training import loading, policy
 from agpo_core.training.prompts import PromptFormat
 from agpo_core.training.rollout import Rollouts, score
 from agpo_core.training.setup import forward_prompts
@@ -115,17 +115,16 @@ def load_reward_model(config: TrainConfig, tokenizer, device="cpu") -> RewardMod
 
     name = f"reward_model {config.reward_model!r}"
     source = reward_source(config)
-    try:
-        own = AutoTokenizer.from_pretrained(source)
+    with loading.refused(
+        f"{name} could not be loaded: give a folder in that of model {config.model!r}, or another, with a reward model "
+        "in Hugging Face format (python -m agpo_core.training.reward_model makes one), or a hub id that this machine "
+        "can reach."
+    ):
+        loading.read_json_files(source)
+        own = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model, loaded = AutoModelForSequenceClassification.from_pretrained(
-            source, dtype=getattr(torch, config.dtype), output_loading_info=True
+            source, dtype=getattr(torch, config.dtype), output_loading_info=True, trust_remote_code=False
         )
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{name} could not be loaded: give a folder in that of model {config.model!r}, or another, with a reward "
-            "model in Hugging Face format (python -m agpo_core.training.reward_model makes one), or a hub id that this "
-            f"machine can reach. ({error})"
-        ) from error
     if model.config.num_labels != 1 or loaded["missing_keys"]:
         raise ConfigError(
             f"{name} is no reward model: it has {model.config.num_labels} label(s), and one is needed; it lacks the "

@@ -112,6 +112,8 @@ class Run:
             self._warn(self.watch.see())
         if self.horizon.updates == 0:
             self.evaluate_dev()
+            if self.evaluations["dev"] and self.accelerator.is_main_process:
+                self._warn(self.watch.see_start(self.evaluations["dev"][0]))
 
     def _forbidden(self, tasks: dict[str, Task]) -> set[tuple[str, str]]:
         """Training problems that stand in an evaluation set, as (task, id); the run's folder keeps which, and where."""
@@ -545,7 +547,8 @@ class Run:
             row["explained_variance"] = self.explained_variance(batch)
         if self.reward_model is not None:  # graded anew: groups may have been drawn again since
             graded = dataclasses.replace(rollouts)
-            score(graded, self.tasks, c.failed_grading)
+            with together(self.accelerator):
+                score(graded, self.tasks, c.failed_grading)
             row["reward_gold"] = self.gather(graded.rewards_B.view(-1, G).mean(dim=1)).mean().item()
         if rollouts.calls_B is not None:
             row |= self.tool_use(rollouts)
@@ -665,7 +668,8 @@ class Run:
         """Means over problems of what `reward_model.appraise` gives, over all ranks; too long prompts are left out."""
         problems = [problem for problem, fit in zip(problems, self.engine.fits(problems), strict=True) if fit]
         slots = range(len(problems))[self.accelerator.process_index :: self.accelerator.num_processes]
-        found = appraise(self, [problems[i] for i in slots], list(slots))
+        with together(self.accelerator):
+            found = appraise(self, [problems[i] for i in slots], list(slots))
         self.horizon.count("evaluation", self.total(sum(found["length"])))
         return {name: self.total(float(sum(values))) / len(problems) for name, values in found.items()}
 

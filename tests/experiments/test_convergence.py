@@ -272,7 +272,7 @@ def made_up():
 def test_the_exponent_of_a_power_law_is_recovered(made_up):
     found = convergence.exponents(made_up)
     assert found.loc[("p", "fixed"), "exponent"] == pytest.approx(-0.5)
-    assert found.loc[("p", "fixed"), "half"] == pytest.approx(0, abs=1e-12)
+    assert math.isnan(found.loc[("p", "fixed"), "half"])  # both seeds have the same exponent: no spread, no interval
 
 
 def test_an_exponent_needs_two_horizons(made_up):
@@ -302,7 +302,7 @@ def test_the_verdict_follows_the_exponent_of_the_last_horizons(made_up, power, v
 def test_an_arm_that_the_theorem_does_not_cover_neither_confirms_nor_contradicts_it(made_up, power, words):
     made_up["arm"] = "fixed_cosine"
     made_up["gradient"] = (0.3 + 0.001 * made_up["seed"]) * made_up["horizon"] ** power
-    made_up["gradient"] *= 1 + 0.01 * made_up["seed"] * (made_up["horizon"] == 1000)  # seeds differ in the exponent
+    made_up["gradient"] *= 1 + 0.01 * made_up["seed"] * (made_up["horizon"] == 10000)  # seeds differ in the exponent
     found = convergence.judge(made_up, shortest=100).loc[("p", "fixed_cosine")]
     assert found["verdict"] == f"{words} (another schedule)"
 

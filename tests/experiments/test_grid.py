@@ -332,6 +332,14 @@ def test_a_record_is_trained_with_the_seeds_given_and_may_keep_the_runs_files(la
     ]  # fmt: skip
 
 
+def test_the_kept_settings_of_a_run_name_no_folder_of_the_machine(launched, params, tmp_path):
+    grid.run(NAME, params | {"methods": ["grpo"], "data_dir": str(tmp_path / "official")})
+    grid.promote(NAME, "tiny", runs_to="kept")
+    for folder in (paths.reference() / "kept").iterdir():
+        assert str(tmp_path) not in "".join(file.read_text() for file in folder.iterdir())
+        assert "data_dir: official\n" in (folder / "config.yaml").read_text()
+
+
 def test_promote_refuses_what_only_a_record_can_change(capsys):
     with pytest.raises(SystemExit, match="2"):
         grid.main(["promote", NAME, "tiny", "--seeds", "1"])

@@ -1,14 +1,16 @@
 """Tables and sentences that are made from data."""
 
+import re
+
 import pandas as pd
 import pytest
 
 from agpo_core import paths
 from agpo_core.experiments import grid, records, report
 from agpo_core.experiments.records import Results
-from agpo_core.experiments.verdicts import Claim, judge
+from agpo_core.experiments.verdicts import Pair, claimed, judge
 
-CLAIMS = [Claim("agpo", "grpo", ("AGPO (full)", "GRPO (fixed ε)")), Claim("agpo", "grpo_narrow")]
+PAIRS = [*claimed("agpo_table1_main_results", ["agpo", "grpo"]), Pair("agpo", "grpo_narrow")]
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def test_the_measured_table_has_the_start_first_then_methods_then_controls(resul
 
 def test_one_run_has_a_score_and_no_interval(smoke):
     assert not report.measured(smoke.runs).map(lambda cell: "±" in cell).any(axis=None)
-    assert "one pair cannot decide" in report.summary(smoke, CLAIMS, None)
+    assert "one pair cannot decide" in report.summary(smoke, PAIRS, None)
 
 
 def test_the_differences_are_paired_with_grpo_and_with_the_start():
@@ -91,7 +93,7 @@ def test_the_share_of_updates_at_the_floor_is_that_of_the_trace(results):
 
 
 def test_the_reading_is_made_from_the_data(results):
-    text = report.reading(results, judge(results.runs, CLAIMS))
+    text = report.reading(results, judge(results.runs, PAIRS))
     means = 100 * results.runs.groupby("arm")["macro"].mean()
     best = grid.ARMS[means.idxmax()].title
     assert f"highest first: {best} ({means.max():.1f})" in text.replace("\n  ", " ")
@@ -106,13 +108,27 @@ def test_a_null_is_counted_and_not_taken_for_proof_of_equality():
          for seed, score in enumerate(scores)]
     )  # fmt: skip
     results = Results(runs, meta={"params": {}})
-    text = report.reading(results, judge(runs, CLAIMS[:1])).replace("\n  ", " ")
+    text = report.reading(results, judge(runs, PAIRS[:1])).replace("\n  ", " ")
     assert "Of 1 claims at this scale: 1 inconclusive." in text
     assert "neither direction is shown, not that there is none" in text
 
 
+def test_only_claims_are_counted(results):
+    assert "Of 1 claims" in report.reading(results, judge(results.runs, PAIRS))
+    assert "No claim of the papers is about these arms." in report.reading(results, judge(results.runs, PAIRS[1:]))
+
+
+def test_the_answer_has_a_verdict_where_a_paper_claims_something_and_none_at_equal_updates(results):
+    pairs = [*PAIRS, Pair("agpo", "grpo_matched_updates")]
+    text = report.reading(results, judge(results.runs, pairs)).replace("\n  ", " ")
+    assert re.search(
+        r"at equal tokens AGPO lies \S+ points from GRPO \(\w+\); at equal updates AGPO lies \S+ points from GRPO\.",
+        text,
+    )
+
+
 def test_the_summary_holds_everything_and_stays_in_a_terminals_width(results):
-    text = report.summary(results, CLAIMS, None)
+    text = report.summary(results, PAIRS, None)
     for part in ("Measured", "Paired differences", "Budgets", "Claims", "Agreement", "c0ffee"):
         assert part in text
     for arm in results.meta["params"]["methods"]:
@@ -122,7 +138,7 @@ def test_the_summary_holds_everything_and_stays_in_a_terminals_width(results):
 
 def test_the_summary_is_written_beside_the_runs(results):
     grid.promote("table", "tiny")
-    file = report.write_summary(results, CLAIMS, records.load("table", "tiny"))
+    file = report.write_summary(results, PAIRS, records.load("table", "tiny"))
     assert file == paths.runs() / "table" / "tiny" / "summary.txt"
     assert "These are the recorded runs themselves." in file.read_text(encoding="utf-8")
 
@@ -132,10 +148,10 @@ def test_nothing_run_gives_empty_tables_and_says_so():
     assert report.measured(nothing.runs).empty and report.differences(nothing.runs).empty
     assert report.budgets(nothing.runs).empty and report.controllers(nothing.traces, {}).empty
     assert not report.off_budget(nothing.runs) and report.provenance(nothing) == "runs              0"
-    judged = judge(nothing.runs, CLAIMS)
-    assert judged["verdict"].tolist() == ["not run", "not run"]
+    judged = judge(nothing.runs, PAIRS)
+    assert judged["verdict"].tolist() == ["not run", "no claim"]
     assert "Nothing was run" in report.reading(nothing, judged)
-    assert report.summary(nothing, CLAIMS, None) == "Nothing was run."
+    assert report.summary(nothing, PAIRS, None) == "Nothing was run."
 
 
 def test_a_wide_table_is_printed_in_blocks_that_repeat_the_rows():

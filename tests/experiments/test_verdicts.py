@@ -5,8 +5,17 @@ import math
 import pandas as pd
 import pytest
 
+from agpo_core.experiments import published, records
+from agpo_core.experiments.grid import ARMS
 from agpo_core.experiments.records import Results
-from agpo_core.experiments.verdicts import Claim, agreement, agreement_text, judge, verdicts
+from agpo_core.experiments.verdicts import Pair, agreement, agreement_text, answers, claimed, in_print, judge, verdicts
+
+A_CLAIM = published.Claim(99, "R++", "§9", "AGPO scores higher.", "none")
+
+
+def said(arm: str, baseline: str, relation: str = "above") -> Pair:
+    """Two arms about which something is claimed."""
+    return Pair(arm, baseline, relation, (A_CLAIM,))
 
 
 def runs_of(**arms: list[float]) -> pd.DataFrame:
@@ -20,7 +29,7 @@ def runs_of(**arms: list[float]) -> pd.DataFrame:
 
 
 def verdict(**arms) -> pd.Series:
-    return judge(runs_of(**arms), [Claim("agpo", "grpo")]).iloc[0]
+    return judge(runs_of(**arms), [said("agpo", "grpo")]).iloc[0]
 
 
 def test_a_difference_above_zero_supports_and_one_below_contradicts():
@@ -41,7 +50,7 @@ def test_a_difference_that_crosses_zero_is_inconclusive_and_names_the_pairs_it_n
 
 def test_the_correction_can_take_a_verdict_away():
     runs = runs_of(grpo=[0.50, 0.50, 0.50], agpo=[0.52, 0.53, 0.54], grpo_ats=[0.50, 0.51, 0.48])
-    alone, second = Claim("agpo", "grpo"), Claim("grpo_ats", "grpo")
+    alone, second = said("agpo", "grpo"), said("grpo_ats", "grpo")
     judged = judge(runs, [alone, second])
     assert judged["p_holm"][0] == pytest.approx(2 * judged["p"][0])  # .070
     assert judged["verdict"].tolist() == ["inconclusive", "inconclusive"]
@@ -49,7 +58,7 @@ def test_the_correction_can_take_a_verdict_away():
 
 
 def test_one_pair_decides_nothing_and_a_missing_arm_is_said_to_be_missing():
-    runs, claims = runs_of(grpo=[0.5], agpo=[0.9]), [Claim("agpo", "grpo"), Claim("agpo", "grpo_ats")]
+    runs, claims = runs_of(grpo=[0.5], agpo=[0.9]), [said("agpo", "grpo"), said("agpo", "grpo_ats")]
     judged = judge(runs, claims)
     assert judged["verdict"].tolist() == ["inconclusive", "not run"]
     text = verdicts(judged, claims)
@@ -59,32 +68,106 @@ def test_one_pair_decides_nothing_and_a_missing_arm_is_said_to_be_missing():
 
 def test_a_missing_arm_does_not_count_in_the_correction():
     runs = runs_of(grpo=[0.50, 0.50, 0.50], agpo=[0.52, 0.53, 0.54])
-    judged = judge(runs, [Claim("agpo", "grpo"), Claim("agpo", "grpo_ats")])
+    judged = judge(runs, [said("agpo", "grpo"), said("agpo", "grpo_ats")])
     assert judged["verdict"].tolist() == ["supported", "not run"]
 
 
-def test_equal_scores_are_inconclusive():
-    row = verdict(grpo=[0.5, 0.6], agpo=[0.5, 0.6])
-    assert row["verdict"] == "inconclusive" and row["p"] == 1.0
+@pytest.mark.parametrize("gap", [0.0, 0.02, -0.3])
+@pytest.mark.parametrize("n", [2, 3, 10])
+@pytest.mark.parametrize("relation", ["above", "equal"])
+def test_equal_differences_are_no_proof_of_anything(gap, n, relation):
+    grpo = [0.5 + 0.01 * seed for seed in range(n)]
+    pair = said("agpo", "grpo", relation)
+    judged = judge(runs_of(grpo=grpo, agpo=[score + gap for score in grpo]), [pair])
+    row = judged.iloc[0]
+    assert row["verdict"] == "inconclusive" and math.isnan(row["p"]) and math.isnan(row["half"])
+    text = verdicts(judged, [pair])
+    assert f"{100 * gap:+.1f} points, equal in {n} pairs, no interval" in text
+    assert "equal differences have no spread to judge them by" in text
 
 
-def test_a_claim_states_the_papers_difference_and_ours_on_lines_of_their_own():
-    claim = Claim("grpo_ats", "grpo", ("GRPO + ATS", "GRPO (fixed ε)"))
+def test_equality_can_be_contradicted_on_either_side_and_is_never_proved():
+    higher, lower = [0.52, 0.53, 0.54], [0.50, 0.50, 0.50]
+    pair = said("agpo", "grpo", "equal")
+    for agpo, grpo in ((higher, lower), (lower, higher)):
+        assert judge(runs_of(agpo=agpo, grpo=grpo), [pair]).iloc[0]["verdict"] == "contradicted"
+    judged = judge(runs_of(agpo=[0.50, 0.51, 0.49], grpo=lower), [pair])
+    assert "no difference is shown, nor that there is none" in verdicts(judged, [pair])
+
+
+def test_a_pair_without_a_claim_is_measured_and_not_judged_and_does_not_count_in_the_correction():
+    runs = runs_of(grpo=[0.50, 0.50, 0.50], agpo=[0.52, 0.53, 0.54], agpo_global=[0.60, 0.61, 0.63])
+    pairs = [said("agpo", "grpo"), Pair("agpo_global", "agpo")]
+    judged = judge(runs, pairs)
+    assert judged["verdict"].tolist() == ["supported", "no claim"]
+    assert math.isnan(judged["p_holm"][1]) and judged["half"][1] > 0
+    lines = verdicts(judged, pairs).split("\n\n")[1].splitlines()
+    # differences of 8, 8 and 9 points: mean 8.3, s = 1 / sqrt 3, half = 4.303 / 3
+    assert lines == [
+        "AGPO, global against AGPO",
+        "  claim      none",
+        "  published  no table of either paper scores both",
+        "  measured   +8.3 points, 95 % interval [+6.9, +9.8], 3 pairs",
+    ]
+
+
+def test_a_claim_states_its_paper_its_place_and_its_numbers_and_ours_on_lines_of_their_own():
+    pairs = claimed("methods_overview", ["grpo_ats", "grpo"])
     runs = runs_of(grpo=[0.50, 0.50, 0.50], grpo_ats=[0.52, 0.53, 0.54])
-    lines = verdicts(judge(runs, [claim]), [claim]).splitlines()
+    lines = verdicts(judge(runs, pairs), pairs).splitlines()
     # The nine rows differ by .8 1.2 .9 7.3 -.5 .8 1.8 .2 -.6: 11.9 / 9
     assert lines == [
         "GRPO + ATS above GRPO",
-        "  the paper  +1.3 points on average over its benchmarks, ahead on 7 of 9",
+        "  claim      AGPO §4.2.3, claim 9: GRPO with adaptive temperature alone scores higher than GRPO.",
+        "  published  AGPO Table 1: +1.32 points on average, ahead on 7 of 9 scores",
         "  measured   +3.0 points, 95 % interval [+0.5, +5.5], 3 pairs, p = 0.035 (Holm over 1)",
         "  verdict    supported at this scale",
     ]
 
 
-def test_a_control_is_said_not_to_be_in_the_paper():
-    claim = Claim("agpo", "grpo_narrow")
-    text = verdicts(judge(runs_of(agpo=[0.5]), [claim]), [claim])
-    assert "does not report this control" in text
+@pytest.mark.parametrize(
+    ("arm", "baseline", "text"),
+    [
+        ("reinforce_pp", "grpo", "R++ Table 1 (by the commentary): 46.7 against 46.8"),
+        ("remax", "reinforce_pp", "R++ Table 1 (by the commentary): 45.1 against 46.7"),
+        # 30.83 27.18 17.91 18.95 25.62 less GRPO's 31.66 21.87 16.97 17.70 24.68: 7.61 / 5
+        (
+            "reinforce_pp_baseline",
+            "grpo",
+            "Table 4 (by the commentary): +1.52 points on average, ahead on 4 of 5 scores",
+        ),
+        (
+            "reinforce_pp_baseline",
+            "ppo",
+            "Table 4 (by the commentary): +2.25 points on average, ahead on 5 of 5 scores",
+        ),
+        ("reinforce_pp_baseline", "ppo_critic", "R++ Table 4"),
+        ("grpo", "ppo", "AGPO Table 1: +5.00 points on average, ahead on 9 of 9 scores; R++ Table 4"),
+        ("agpo_no_step_kl", "agpo", "AGPO Table 4: -0.5"),
+        ("agpo_mad", "agpo", "AGPO Table 5: +0.15 points on average, ahead on 4 of 4 scores"),
+        ("reinforce_pp_baseline", "rloo", "no table of either paper scores both"),
+        ("agpo", "grpo_narrow", "no table of either paper scores both"),
+    ],
+)
+def test_what_the_papers_report_of_two_arms_is_found_wherever_it_stands(arm, baseline, text):
+    assert text in in_print(arm, baseline)
+
+
+def test_a_claim_is_judged_in_the_experiments_that_it_names_and_nowhere_else():
+    assert claimed("rpp_table4_tool_use", ["grpo", "ppo", "reinforce_pp_baseline"])
+    assert not [pair for pair in claimed("methods_overview", ARMS) if pair.arm == "reinforce_pp_baseline"]
+    assert claimed("another", ARMS) == [] and claimed("methods_overview", ["grpo"]) == []
+
+
+def test_every_claim_has_an_answer_and_it_follows_from_the_record():
+    by_number = answers()
+    assert list(by_number) == [claim.number for claim in published.claims()] and all(by_number.values())
+    runs = records.load("methods_overview", "tiny").runs
+    row = judge(runs, claimed("methods_overview", set(runs["arm"]))).set_index(["arm", "baseline"]).loc["agpo", "ppo"]
+    assert by_number[2] == [
+        f"{row['verdict']} in `methods_overview`: AGPO above PPO, value head, {row['mean']:+.1f} ± {row['half']:.1f}"
+    ]
+    assert by_number[22] == ["does not hold, by a test"] and by_number[4][0].startswith("only on a GPU")
 
 
 # -- agreement ----------------------------------------------------------------------------------------

@@ -372,6 +372,27 @@ def test_no_completion_makes_grading_fail(problem, completion):
     assert reward(problem, completion) == 0
 
 
+@needs_sandbox
+def test_without_a_compiler_a_cpp_program_gets_nothing_and_ends_no_run(problem, monkeypatch, tmp_path):
+    """Which language it writes in is the completion's choice."""
+    monkeypatch.setattr(sandbox, "compiler", lambda: None)
+    assert CodeContests().grade(problem, "```cpp\nint main() {}\n```") == Graded(0.0, None)
+    assert reward(problem, python("print(sum(map(int, input().split())))")) == 1
+    (tmp_path / "code_contests.json").write_text(
+        json.dumps([{"problem": "p", "tests": {"inputs": [""], "outputs": [""]}}])
+    )
+    with pytest.warns(UserWarning, match=r"C\+\+ programs get 0 here.*no g\+\+ on PATH") as warned:
+        CodeContests(tmp_path).problems("test")
+    assert sum("sandbox" in str(one.message) for one in warned) == 1
+
+
+@pytest.mark.parametrize("line", ["```", "```a", "``` ", " ", "```\n```", "````", "```a`", "``` x", "\t```"])
+def test_the_program_is_found_in_time_that_grows_with_the_length_alone(line):
+    """A pattern that tried each opening fence against the rest would take hours for these."""
+    extract(f"{line}\n" * 200_000)
+    assert extract(f"{line}\n" * 1001 + "\n```\n```python\nprint(1)\n```") is not None
+
+
 # ── the real file ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -3,8 +3,10 @@
 Each test runs in the full sandbox, and in the weak one unless it says why not.
 """
 
+import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -14,13 +16,16 @@ import tempfile
 import textwrap
 import threading
 import time
+import venv
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agpo_core.tasks import sandbox
+from agpo_core.tasks import Graded, sandbox
+from agpo_core.tasks.code_contests import CodeContests, CodeProblem
 from agpo_core.tasks.sandbox import MIB, Limits, SandboxRefused
+from agpo_core.tasks.tools import Python, Reply
 
 # A stack limit that no other program has: children inherit it, whatever session they move to, and cannot raise it.
 MARK = 64 * MIB + 16 * os.getpid()
@@ -31,12 +36,12 @@ needs_cpp = pytest.mark.skipif(sandbox.compiler() is None, reason="no g++")
 
 
 def marked_processes():
-    """The processes, anywhere on the machine, that a program of these tests started."""
+    """The processes, anywhere on the machine, that a program of these tests started and that have not ended."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             stack = next(line for line in (folder / "limits").read_text().splitlines() if "stack" in line)
-            if str(MARK) in stack.split():
+            if str(MARK) in stack.split() and (folder / "stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z":
                 found.append(folder.name)
         except (OSError, StopIteration):
             continue
@@ -877,6 +882,628 @@ def test_a_launcher_that_fails_for_a_moment_is_started_again(kind, monkeypatch):
     monkeypatch.setattr(sandbox, "_talk", lambda *args: ({"error": "broken"}, b"", b"", b""))
     with pytest.raises(SandboxRefused, match="broken"):
         run("print(1)")
+
+
+# ── nothing that a program does is anything but its own result ──────────────────────────────────────────────────────
+
+PRELUDE = """
+import ctypes, fcntl, mmap, os, random, resource, shutil, signal, socket, subprocess, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+x86 = os.uname().machine == "x86_64"
+outsiders = [os.getppid(), 1, {asking}]
+def name(raw):
+    libc.prctl(15, ctypes.c_char_p(raw[:15]), 0, 0, 0)
+def syscall(number, *arguments):
+    if libc.syscall(number, *arguments) < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+def child(act):
+    if not os.fork():
+        try:
+            act()
+            time.sleep(60)
+        finally:
+            os._exit(0)
+def thread(act):
+    threading.Thread(target=lambda: (act(), time.sleep(0.3)), daemon=True).start()
+def executable(raw):
+    with open(os.open(raw, os.O_CREAT | os.O_WRONLY, 0o755), "wb") as file:
+        file.write(open("/bin/sleep", "rb").read())
+    return raw
+def everything_open():
+    while True:
+        os.dup(1)
+def many_forks(n):
+    for _ in range(n):
+        if not os.fork():
+            os.setsid()
+"""
+# {name}: hostile bytes; {n}: a small number; {mb}: some MiB; {signal}: any signal; {pid}: of the watcher, 1, ours, ...
+ACTS = (
+    "name({name})",
+    "thread(lambda: name({name}))",
+    "child(lambda: name({name}))",
+    "child(lambda: (os.setsid(), name({name}), os.fork()))",
+    "open({name}, 'wb').write(os.urandom(100))",
+    "os.mkdir({name}, {n} * 73)",
+    "os.umask(0o777), os.makedirs(b'a/b/c'), os.chmod(b'a', 0)",
+    "os.symlink({name}, {name} + b'2')",
+    "os.symlink('/', b'root' + {name}[:9])",
+    "os.mkfifo({name})",
+    "os.rename('program.py', {name})",
+    "[os.mkdir('d' * 150) or os.chdir('d' * 150) for _ in range({n})]",
+    "[open(str(i), 'w').close() for i in range({n} * 40)]",
+    "open('large', 'wb').write(bytes({mb} << 20))",
+    "subprocess.Popen([executable({name}), '60'])",
+    "subprocess.Popen([{name} + b'(' * {n}, b')' * {n} + b'60'], executable='/bin/sleep', start_new_session=True)",
+    "resource.prlimit({pid}, resource.RLIMIT_NOFILE, (0, 0))",
+    "resource.prlimit({pid}, resource.RLIMIT_CPU, (0, 0))",
+    "resource.prlimit({pid}, resource.RLIMIT_AS, (1, 1))",
+    "resource.prlimit({pid}, resource.RLIMIT_FSIZE, (0, 0))",
+    "resource.setrlimit({n} % 10, (0, 0))",
+    "os.setpriority(os.PRIO_PROCESS, {pid}, 19)",
+    "os.setpriority(os.PRIO_USER, 0, 19)",
+    "os.nice(19)",
+    "os.sched_setaffinity({pid}, {{0}})",
+    "os.sched_setscheduler({pid}, os.SCHED_IDLE, os.sched_param(0))",
+    "os.kill({pid}, {signal})",
+    "os.killpg(0, {signal})",
+    "os.kill(-1, {signal})",
+    "[signal.signal(s, signal.SIG_IGN) for s in range(1, 65) if s not in (9, 19, 32, 33)]",
+    "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))",
+    "signal.setitimer(signal.ITIMER_REAL, 0.01 * {n})",
+    "signal.alarm(1)",
+    "fcntl.fcntl(1, fcntl.F_SETOWN, {pid})",
+    "[fcntl.fcntl(fd, 1031, {mb} << 16) for fd in (0, 1, 2)]",
+    "[os.set_blocking(fd, False) for fd in (0, 1, 2)]",
+    "os.closerange(0, {n})",
+    "everything_open()",
+    "os.dup2(os.open('.', os.O_RDONLY), {n} % 3)",
+    "libc.prctl(4, 0, 0, 0, 0)",
+    "libc.prctl(36, 1, 0, 0, 0)",
+    "os.write(1, {name} * 1000)",
+    "os.write(2, b'Traceback\\nMemoryError\\n' + {name})",
+    "print(repr({{'reason': 'ok'}}), 'started', flush=True)",
+    "bytearray(os.urandom(1)) * ({mb} << 20)",
+    "mmap.mmap(-1, {mb} << 20)",
+    "many_forks({n})",
+    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
+    "child(lambda: os.kill(os.getpid(), signal.SIGSTOP))",
+)
+ENDS = (
+    "pass",
+    "os._exit({n})",
+    "os.kill(os.getpid(), {signal})",
+    "os.execv('/bin/sleep', [{name}, b'0.1'])",
+    "time.sleep(60)",
+    "while True: os.write(1, {name})",
+    "while True: pass",
+    "os.execv(executable({name}), [{name}, b'60'])",
+    "exec('while True:\\n try: os.fork(); name({name})\\n except OSError: pass')",
+    "raise {n} / 0",
+)
+
+
+def hostile_name(rng):
+    """Bytes that file and process names may hold, and that readers of /proc and of folders trip over."""
+    kinds = (
+        bytes(rng.randrange(1, 256) for _ in range(rng.randint(1, 40))),
+        rng.choice([b"\xff", b"\xc3(", b") R 1 1 1", b"(\n)", b"a\nPss: 0 kB", b"\x1b[2J", b"\xed\xa0\x80", b"%s{}"]),
+        b"\xff" * rng.randint(1, 255),
+    )
+    return rng.choice(kinds).replace(b"/", b"_") or b"x"
+
+
+def hostile_program(rng):
+    """A program of a few hostile acts, none of which stops the next, and a hostile end."""
+
+    def fill(act):
+        return act.format(
+            name=hostile_name(rng),
+            n=rng.randint(1, 30),
+            mb=rng.choice([1, 20, 200, 900]),
+            signal=rng.randint(1, 64),
+            pid=f"outsiders[{rng.randrange(3)}]",
+        )
+
+    lines = [PRELUDE.format(asking=os.getpid())]
+    for act in rng.sample(ACTS, rng.randint(1, 5)):
+        lines.append(f"try:\n    {fill(act)}\nexcept BaseException:\n    pass")
+    return "\n".join([*lines, "time.sleep(0.1)", fill(rng.choice(ENDS))])
+
+
+HOSTILE_LIMITS = replace(LIMITS, seconds=0.7, memory_bytes=256 * MIB, output_bytes=100_000)
+REASONS = {"ok", "crashed", "timeout", "memory", "output", "compile"}
+
+
+def through_run(program):
+    result = sandbox.run(program, limits=HOSTILE_LIMITS)
+    assert isinstance(result, sandbox.Result) and result.reason in REASONS
+    assert result.seconds < HOSTILE_LIMITS.seconds + 5
+
+
+def through_the_grader(program):
+    tests = (("1\n", "1\n"), ("2\n", "2\n"))
+    problem = CodeProblem("code_contests", "test-0", "", "", tests, seconds=0.2, memory_bytes=MARK)  # so is its stack
+    graded = CodeContests().grade(problem, f"```python\n{program}\n```")
+    assert isinstance(graded, Graded) and 0 <= graded.reward <= 1
+    assert CodeContests().grade(replace(problem, seconds=5.0), "```python\nprint(input())\n```").reward == 1
+
+
+def through_the_tool(program):
+    first, second = Python(HOSTILE_LIMITS).run([program, "print(6 * 7)"])
+    assert isinstance(first, Reply)
+    assert second == Reply("42") or second.failed  # a busy machine may stop it; it cannot change its answer
+
+
+@pytest.mark.parametrize("through", [through_run, through_the_grader, through_the_tool])
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(range(100, 160), marks=pytest.mark.slow, id="many")])
+def test_whatever_a_program_does_is_its_own_result(kind, through, seed):
+    for number in [seed] if isinstance(seed, int) else seed:
+        rng = random.Random(f"{through.__name__} {number}")
+        for _ in range(2):
+            program = hostile_program(rng)
+            through(program)
+            assert marked_processes() == [], program
+    assert run("print(6 * 7)").stdout == "42\n"
+
+
+@pytest.mark.parametrize("act", ACTS[:6] + ACTS[14:20], ids=range(12))
+def test_a_harmless_ending_after_hostile_names_and_limits_is_ok(kind, act):
+    """What such acts could spoil is the watcher; the program goes on, and is told to have ended well."""
+    rng = random.Random(act)
+    act = act.format(name=hostile_name(rng) + b"\xff", n=2, mb=1, signal=9, pid="outsiders[0]")
+    source = f"{PRELUDE.format(asking=os.getpid())}\ntry:\n    {act}\nexcept OSError:\n    pass\n"
+    result = run(f"{source}time.sleep(0.15)\nsys.stdout.buffer.write(b'done')")
+    assert (result.stdout, *outcome(result)) == ("done", "ok", 0)
+
+
+OTHERS = [
+    *(f"resource.prlimit({pid}, resource.RLIMIT_{limit}{new})" for pid in ("os.getppid()", os.getpid())
+      for limit in ("NOFILE", "CPU", "AS") for new in ("", ", (0, 0)")),
+    *(f"os.setpriority(os.PRIO_{which}, {who}, 19)" for which, who in (
+        ("PROCESS", "os.getppid()"), ("PROCESS", os.getpid()), ("USER", 0), ("PGRP", os.getpgid(0)))),
+    *(f"os.sched_setaffinity({pid}, {{0}})" for pid in ("os.getppid()", os.getpid())),
+    *(f"os.sched_setscheduler({pid}, os.SCHED_IDLE, os.sched_param(0))" for pid in ("os.getppid()", os.getpid())),
+    "syscall(251 if x86 else 30, 1, os.getppid(), 3 << 13)",  # ioprio_set
+    "syscall(314 if x86 else 274, os.getppid(), ctypes.create_string_buffer(bytes([48]), 48), 0)",  # sched_setattr
+    "fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid())",
+    "fcntl.fcntl(0, 10, signal.SIGKILL)",
+    *(f"socket.socketpair(socket.AF_UNIX, socket.SOCK_{kind})" for kind in ("DGRAM", "SEQPACKET", "RAW")),
+    r"socket.socketpair()[0].bind('\0name')",
+    "socket.socketpair()[0].bind('name')",
+    "socket.socketpair()[0].listen()",
+    r"socket.socketpair()[0].connect('\0name')",
+    *(f"syscall(56 if x86 else 220, {flag:#x} | 17, 0, 0, 0, 0)" for flag in (
+        0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)),  # clone
+    "syscall(435, ctypes.create_string_buffer((0x10000000).to_bytes(8, 'little') + bytes(24) + b'\\x11', 88), 88)",
+    "syscall(272 if x86 else 97, 0x10000000)",  # unshare
+    "syscall(253 if x86 else 26, 0)",  # inotify_init, inotify_init1
+    "syscall(206 if x86 else 0, 1, ctypes.create_string_buffer(8))",  # io_setup
+]  # fmt: skip
+
+
+def test_nothing_outside_is_limited_slowed_signalled_or_reached(kind):
+    program = PRELUDE.format(asking=os.getpid()) + attempts(OTHERS)
+    assert run(program).stdout == none_of(OTHERS)
+
+
+def test_a_datagram_reaches_no_socket_outside(kind, open_folder):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as outside:
+        outside.bind(str(open_folder / "socket"))
+        (open_folder / "socket").chmod(0o777)
+        outside.setblocking(False)
+        ways = [
+            f"socket.socketpair(socket.AF_UNIX, socket.SOCK_{kind})[0].{send}"
+            for kind in ("DGRAM", "STREAM", "SEQPACKET")
+            for send in (
+                f"sendto(b'x', {str(open_folder / 'socket')!r})",
+                f"sendmsg([b'x'], [], 0, {str(open_folder / 'socket')!r})",
+            )
+        ]
+        assert run(attempts(ways)).stdout == none_of(ways)
+        with pytest.raises(BlockingIOError):
+            outside.recv(1)
+
+
+def test_what_programs_need_of_the_refused_calls_still_works(kind):
+    program = """
+        import asyncio, os, resource, signal, subprocess, sys, threading, time
+        asyncio.run(asyncio.sleep(0))
+        os.nice(1)
+        os.sched_setaffinity(0, os.sched_getaffinity(0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+        thread = threading.Thread(target=print, args=("thread",))
+        thread.start()
+        thread.join()
+        sleeper = subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+        sleeper.kill()
+        print(sleeper.wait(), subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True).stdout)
+        signal.signal(signal.SIGALRM, lambda *_: print("alarm"))
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+    """
+    result = run(program)
+    assert result.stdout.split() == ["thread", "-9", r"b'1\n'", "alarm"] or result.stdout == ""  # piped, not flushed
+    assert (result.stderr, *outcome(result)) == ("", "crashed", -signal.SIGTERM)
+
+
+FILLERS = {
+    "bytes": "for i in range(10**5): open(str(i), 'wb').write(block)",
+    "one deep": "for i in range(10**5): os.mkdir('d' * 200); os.chdir('d' * 200); open('f', 'wb').write(block)",
+    "deleted": "while True: f = open('f', 'wb', 0); kept.append(f); os.remove('f'); f.write(block)",
+    "files": "for i in range(10**7): open(str(i), 'w').close()",
+    "folders": "for i in range(10**7): os.mkdir(str(i))",
+    "hidden": "os.umask(0); os.mkdir('h', 0o300)\nfor i in range(10**7): open(f'h/{i}', 'w').close()",
+    "links": "for i in range(10**7): os.symlink('x', str(i))",
+    "hostile names": "for i in range(10**7): open(b'\\xff\\n' + str(i).encode(), 'w').close()",
+}
+
+
+@pytest.mark.parametrize("filler", FILLERS.values(), ids=FILLERS)
+def test_a_full_scratch_folder_ends_the_program_soon(kind, filler):
+    program = f"import os\nblock, kept = bytes(1 << 20), []\n{filler}"
+    limits = replace(LIMITS, seconds=60.0, cpu_seconds=60, scratch_bytes=8 * MIB, scratch_files=200, open_files=1000)
+    result = run(program, limits=limits)
+    assert result.reason == "crashed" and result.seconds < 20
+    said = "stopped: its scratch folder held more than it may" if kind == "weak" else "[Errno 28] No space left"
+    assert said in result.stderr
+
+
+def test_a_killed_launcher_is_the_end_of_the_program_and_its_result(kind):
+    """As by a kernel short of memory. It could be killed by what it watches, so the program pays, not the run."""
+    before, results = children(), []
+    program = "import os, time\nif not os.fork(): os.setsid()\nprint('on', flush=True)\ntime.sleep(60)"
+    thread = threading.Thread(target=lambda: results.append(run(program, limits=replace(LIMITS, seconds=30.0))))
+    thread.start()
+    end = time.monotonic() + 20
+    while len(marked_processes()) < 2 and time.monotonic() < end:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    for pid in children() - before:
+        os.kill(int(pid), signal.SIGKILL)
+    thread.join(20)
+    assert outcome(results[0]) == ("crashed", None)
+    assert "watcher was lost" in results[0].stderr
+
+
+@pytest.mark.parametrize("length", [10_000_000, 40_000_000])
+def test_a_source_that_is_too_large_never_ran(kind, length):
+    result = sandbox.run("x = 1\n" * (length // 6), limits=replace(LIMITS, seconds=60.0, cpu_seconds=60))
+    assert result.reason == "compile"
+    assert "too large to be compiled" in result.stderr or "do not fit in a scratch folder" in result.stderr
+
+
+@pytest.mark.parametrize("program", ["print(1)\n\0print(2)", "print(1)\0", "\0", "# \0\nprint(1)"])
+@pytest.mark.parametrize("language", ["python", pytest.param("cpp", marks=needs_cpp)])
+def test_a_source_with_a_null_byte_never_ran(kind, program, language):
+    result = run(program, language=language)
+    assert (result.reason, result.stdout) == ("compile", "") and "null bytes" in result.stderr
+
+
+@needs_cpp
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("char a[{size}] = {{1}}; int main() {{}}", "compile"),  # the binary is larger than the scratch folder
+        ("char a[1u << 31]; int main() {{ a[5] = 1; }}", "crashed"),
+    ],
+    ids=["size", "memory"],
+)
+def test_a_binary_that_cannot_start_is_the_programs_failure(kind, program, reason):
+    limits = replace(LIMITS, scratch_bytes=4 * MIB)
+    result = run(program.format(size=6 * MIB), limits=limits, language="cpp")
+    assert result.reason in (reason, "memory")
+
+
+@needs_cpp
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("for (;;) { char *p = (char *)malloc(1 << 24); memset(p, 1, 1 << 24); }", "memory"),
+        ("signal(SIGXCPU, SIG_IGN); for (volatile int i = 0;;) i = i + 1;", "timeout"),
+    ],
+    ids=["memory", "time"],
+)
+def test_bombs_are_told_by_what_they_exhausted(kind, body, reason):
+    program = f"#include <csignal>\n#include <cstdlib>\n#include <cstring>\nint main() {{ {body} }}"
+    limits = replace(LIMITS, seconds=30.0, cpu_seconds=1, memory_bytes=128 * MIB)
+    assert run(program, limits=limits, language="cpp").reason == reason
+
+
+# ── as an ordinary user, and on older kernels ────────────────────────────────────────────────────────────────────────
+
+# Runs programs, each followed by a harmless one, and prints what came of them.
+ORDINARY = """
+import importlib.util, json, os, resource, subprocess, sys
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(__file__), name + ".py"))
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+sandbox = load("sandbox")
+kind, programs, limits = json.load(sys.stdin)
+if kind == "weak":
+    missing = sandbox.missing(weak=True)
+    sandbox.missing = lambda weak: missing if weak else ("a full one, for this test",)
+found, bystander = [], subprocess.Popen(["/bin/sleep", "600"])
+os.environ["AGPO_BYSTANDER"] = str(bystander.pid)
+before = resource.getrlimit(resource.RLIMIT_NOFILE), os.getpriority(os.PRIO_PROCESS, 0)
+for program in programs:
+    program = program.replace("BYSTANDER", str(bystander.pid)).replace("ASKING", str(os.getpid()))
+    result = sandbox.run(program, limits=sandbox.Limits(**limits), weak=kind == "weak")
+    harmless = sandbox.run("print(6 * 7)", weak=kind == "weak").stdout
+    found.append([result.reason, result.seconds, result.stdout, harmless])
+after = resource.getrlimit(resource.RLIMIT_NOFILE), os.getpriority(os.PRIO_PROCESS, 0)
+alive = bystander.poll() is None
+bystander.kill()
+json.dump([sandbox.missing(weak=kind == "weak"), found, alive and before == after], sys.stdout)
+"""
+
+
+@pytest.fixture
+def as_user(open_folder):
+    """Run programs in sandboxes of an ordinary user's, and hold them to leave nothing.
+
+    Returns: (kind, programs, Landlock's version as the launcher is to see it, limits) → [reason, seconds, stdout] of
+    each, and holds each to leave the next one and a bystander of the same user in peace.
+    """
+    if not sys.platform.startswith("linux") or not os.path.exists("/usr/bin/python3"):
+        pytest.skip("needs Linux and the system's Python")
+    user = 400_000 + os.getpid() if os.getuid() == 0 else os.getuid()
+    identity = {"user": user, "group": user, "extra_groups": []} if os.getuid() == 0 else {}
+    home = open_folder / "home"
+    home.mkdir()
+    home.chmod(0o777)
+
+    def processes():
+        return {p.name for p in Path("/proc").glob("[0-9]*") if os.getuid() == 0 and owner(p) == user}
+
+    def owner(path):
+        try:
+            ended = (path / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
+            return None if ended else path.stat().st_uid
+        except OSError:
+            return None
+
+    def run_all(kind, programs, landlock=None, **limits):
+        for name in ("sandbox.py", "sandbox_launcher.py"):
+            text = Path(sandbox.__file__).with_name(name).read_text()
+            if landlock is not None and name == "sandbox_launcher.py":
+                call = 'landlock(spec["readable"], scratch)'
+                assert call in text
+                text = text.replace(call, f"min({call}, {landlock})" if landlock else "0")
+            (home / name).write_text(text)
+        (home / "ordinary.py").write_text(ORDINARY)
+        told = subprocess.run(
+            ["/usr/bin/python3", "-I", "-B", str(home / "ordinary.py")],
+            input=json.dumps([kind, programs, {"seconds": 10.0, "stack_bytes": MARK, **limits}]),
+            env={"PATH": "/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(home)},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=500,
+            **identity,
+        )
+        if not told.stdout:
+            pytest.fail("the sandbox raised")
+        missing, found, in_peace = json.loads(told.stdout)
+        if any(why.startswith("start") for why in missing):
+            pytest.skip(f"no {kind} sandbox for an ordinary user here: {missing}")
+        assert in_peace
+        assert [harmless for *_, harmless in found] == ["42\n"] * len(programs)
+        assert marked_processes() == [] and processes() == set()
+        assert not list(home.glob("agpo-sandbox-*"))
+        return [told for *told, _ in found]
+
+    return run_all
+
+
+KINDS = pytest.mark.parametrize("kind_of_user", ["full", "weak"])
+
+
+@KINDS
+def test_bombs_of_an_ordinary_user_are_told_by_what_they_exhausted(as_user, kind_of_user):
+    memory = [
+        "x = []\nwhile True: x.append(bytearray(10**7))",
+        "import mmap\nx = []\nwhile True: x.append(mmap.mmap(-1, 1 << 24))",
+        "import os, time\nfor _ in range(4): os.fork() or (bytearray(os.urandom(1)) * (60 << 20), time.sleep(60))\n"
+        "time.sleep(60)",
+    ]
+    cpu = [
+        "while True: pass",
+        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    ]
+    found = as_user(kind_of_user, memory + cpu, seconds=2.5, cpu_seconds=1, memory_bytes=128 * MIB)
+    assert [reason for reason, *_ in found] == ["memory"] * len(memory) + ["timeout"] * len(cpu)
+
+
+@KINDS
+@pytest.mark.parametrize("count", [5, pytest.param(150, marks=pytest.mark.slow)])
+def test_hostile_programs_of_an_ordinary_user_are_their_own_results(as_user, kind_of_user, count):
+    rng = random.Random(count)
+    programs = [hostile_program(rng).replace(str(os.getpid()), "ASKING") for _ in range(count)]
+    found = as_user(kind_of_user, programs, seconds=0.7, memory_bytes=256 * MIB, output_bytes=100_000)
+    assert all(reason in REASONS and seconds < 5 for reason, seconds, _ in found)
+
+
+# Leaves children under names and sessions of their own, and tries to end or to stop whoever could end them.
+ASSASSIN = """
+import ctypes, os, signal, time
+libc = ctypes.CDLL(None)
+x86 = os.uname().machine == "x86_64"
+for _ in range(3):
+    if not os.fork():
+        os.setsid()
+        libc.prctl(15, ctypes.c_char_p(b"\\xff) S 1 1"), 0, 0, 0)
+        os.fork()
+        time.sleep(60)
+        os._exit(0)
+for victim in (os.getppid(), BYSTANDER, ASKING):
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for attempt in (
+            lambda: os.kill(victim, number),
+            lambda: os.killpg(victim, number),
+            lambda: libc.syscall(200 if x86 else 130, victim, number),
+            lambda: libc.syscall(234 if x86 else 131, victim, victim, number),
+            lambda: signal.pidfd_send_signal(os.pidfd_open(victim), number),
+        ):
+            try:
+                attempt()
+            except OSError:
+                pass
+print("done", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("kind_of_user", "landlock"), [("full", None), ("weak", None), ("weak", 5), ("weak", 0)])
+def test_no_program_of_an_ordinary_user_ends_its_watcher_or_a_bystander(as_user, kind_of_user, landlock):
+    """With Landlock of now, of before 6.12, and without it: there the filter alone stands before signals."""
+    if kind_of_user == "full":
+        program = ASSASSIN.replace("BYSTANDER, ASKING", "1")  # numbers of outside name nobody, or itself, in it
+    else:
+        program = ASSASSIN
+    ((reason, seconds, stdout),) = as_user(kind_of_user, [program], landlock, seconds=1.5)
+    assert (reason, stdout) == ("timeout", "done\n") and seconds < 5
+
+
+@pytest.mark.parametrize("landlock", [None, 2])
+def test_a_weak_sandbox_of_an_ordinary_user_changes_no_file_outside(as_user, open_folder, landlock):
+    """Modes, times and, before Landlock's version 3, lengths are what it leaves unguarded: the files are the user's."""
+    library = open_folder / "home" / "own"  # made by the user, in the first program's asking process
+    ways = [
+        "os.chmod(victim, 0)",
+        "os.utime(victim, (0, 0))",
+        "os.truncate(victim, 0)",
+        "os.open(victim, os.O_RDONLY | os.O_TRUNC)",
+        "os.open(victim, os.O_WRONLY)",
+        "os.remove(victim)",
+        "os.setxattr(victim, 'user.x', b'')",
+        "os.chown(victim, -1, os.getgid())",
+    ]
+    program = "import os\nvictim = " + repr(str(library)) + "\n"
+    program += "\n".join(f"try:\n    {way}\nexcept OSError:\n    pass" for way in ways)
+    library.write_text("content")
+    library.chmod(0o644)
+    if os.getuid() == 0:
+        os.chown(library, 400_000 + os.getpid(), 400_000 + os.getpid())
+    before = library.stat()
+    as_user("weak", [program], landlock)
+    after = library.stat()
+    assert [getattr(after, part) for part in ("st_mode", "st_mtime_ns", "st_size", "st_ctime_ns")] == [
+        getattr(before, part) for part in ("st_mode", "st_mtime_ns", "st_size", "st_ctime_ns")
+    ]
+
+
+# ── homes and projects are never shown ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def home(open_folder, monkeypatch):
+    """A home folder with a secret in it."""
+    folder = open_folder / "home"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "secret").write_text("the secret")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
+    for known in (sandbox._readable, sandbox._compiler_files, sandbox._cpp_missing):
+        known.cache_clear()
+    yield folder
+    for known in (sandbox._readable, sandbox._compiler_files, sandbox._cpp_missing):
+        known.cache_clear()
+
+
+def compiler_in(home, prefix=None):
+    """A g++ that says to have its own files under a prefix, None: the system's; it is the system's in truth."""
+    answer = ""
+    if prefix is not None:
+        part = prefix / "libexec" / "gcc" / "machine" / "12" / "cc1plus"
+        part.parent.mkdir(parents=True)
+        part.touch()
+        answer = f'[ "$1" = -print-prog-name=cc1plus ] && echo {part} && exit\n'
+    (home / "bin" / "g++").write_text(f'#!/bin/sh\n{answer}exec /usr/bin/g++ "$@"\n')
+    (home / "bin" / "g++").chmod(0o755)
+
+
+@needs_cpp
+@pytest.mark.parametrize("way", ["link", "folder of its own", pytest.param("script", marks=pytest.mark.slow)])
+def test_a_compiler_in_a_home_folder_shows_its_own_files_alone(kind, home, way):
+    if way == "link":
+        (home / "bin" / "g++").symlink_to("/usr/bin/g++")
+    else:
+        compiler_in(home, home / "opt" / "gcc" if way == "folder of its own" else None)
+    secret = home / "secret"
+    body = f'std::cout << "read:" << std::ifstream("{secret}").rdbuf();'
+    result = run(f"#include <fstream>\n#include <iostream>\nint main() {{ {body} }}", language="cpp")
+    assert (result.stdout, result.reason) == ("read:", "ok")
+    assert "the secret" not in run(f'#include "{secret}"\nint main() {{}}', language="cpp").stderr
+    ways = [f"open({str(secret)!r})", *([f"os.listdir({str(home / 'bin')!r})"] if kind == "weak" else [])]
+    assert run(attempts(ways)).stdout == none_of(ways)
+
+
+@needs_cpp
+@pytest.mark.parametrize("above", [False, True], ids=["is the home", "holds the home"])
+def test_a_compiler_that_is_installed_as_a_home_folder_is_refused(kind, home, above):
+    compiler_in(home, home.parent if above else home)
+    with pytest.raises(SandboxRefused, match=r"C\+\+ compiler .* is or holds .*home, .*in a folder of its own"):
+        run(SUM, language="cpp")
+    assert run("print(1)").stdout == "1\n"  # Python needs no compiler
+
+
+@needs_cpp
+def test_a_compiler_that_does_not_work_inside_is_found_out_before_a_program_runs(kind, home):
+    (home / "bin" / "g++").write_text(f'#!/bin/sh\n. {home}/secret\nexec /usr/bin/g++ "$@"\n')
+    (home / "bin" / "g++").chmod(0o755)
+    with pytest.raises(SandboxRefused, match="does not work inside it"):
+        run(SUM, language="cpp")
+
+
+# The environment that asks is the one at the folder given; the home is the second.
+FROM_ENVIRONMENT = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("sandbox", sys.argv[1])
+sandbox = sys.modules["sandbox"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sandbox)
+try:
+    print(sandbox.run(sys.stdin.read()).stdout)
+except sandbox.SandboxRefused as refusal:
+    print("refused:", refusal)
+"""
+
+
+@pytest.mark.parametrize("where", [".", "project", "project/.venv", ".venvs/one"])
+def test_a_python_environment_in_a_home_folder_shows_its_own_files_alone(home, where):
+    """One that is a project's folder, or lies in it, does not show the project; one that is a home is refused."""
+    if sandbox.missing(weak=False):
+        pytest.skip(f"no full sandbox here: {'; '.join(sandbox.missing(weak=False))}")
+    folder = home / where
+    venv.create(folder, symlinks=True, with_pip=False)
+    (home / "project").mkdir(exist_ok=True)
+    (home / "project" / "secret").write_text("the secret")
+    (folder / "lib" / "secret").write_text("the secret")
+    package = next((folder / "lib").glob("python*/site-packages")) / "package.py"
+    package.write_text("x = 5")
+    secrets = [str(path) for path in home.rglob("secret")]
+    program = attempts([f"open({path!r})" for path in secrets]) + "import package; print(package.x)"
+    done = subprocess.run(
+        [folder / "bin" / "python", "-I", "-c", FROM_ENVIRONMENT, sandbox.__file__],
+        input=program,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if where == ".":
+        assert re.match(r"refused: sandbox: Python .* is or holds .*home, .*in a folder of its own", done.stdout)
+    else:
+        assert done.stdout.split("\n")[:2] == [f"[] of {len(secrets)}", "5"]
+
+
+def test_no_folder_that_is_shown_is_or_holds_a_home_or_the_project():
+    private = [*sandbox._homes(), *sandbox._project()]
+    for path in (*sandbox._SYSTEM, *sandbox._readable()):
+        if not os.path.islink(path):
+            assert not any(f"{folder}/".startswith(f"{path}/") for folder in private), path
+    assert str(Path(sandbox.__file__).resolve().parents[2]) in private or "site-packages" in sandbox.__file__
 
 
 # ── for a long time ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -34,6 +34,11 @@ MISTRAL = (  # no generation prompt, and the system message within the user's
     "{% elif m['role'] == 'user' %}[INST] {{ ns.system + m['content'] }} [/INST]"
     "{% else %} {{ m['content'] }}{{ eos_token }}{% endif %}{% endfor %}"
 )
+CHANNELS = (  # an answer may have several parts: what ends one of them does not end the turn
+    "{% for m in messages %}<|start|>{{ m['role'] }}{% if m['role'] == 'assistant' %}<|channel|>final{% endif %}"
+    "<|message|>{{ m['content'] }}{{ '<|return|>' if loop.last and m['role'] == 'assistant' else '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
 HEADERS = (  # a turn ends where the next one's header stands
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -69,6 +74,10 @@ CHATS = {
     "gemma": Chat(GEMMA, "<bos>", "<eos>", ("<start_of_turn>", "<end_of_turn>"), "<bos> $A", "<end_of_turn>", False),
     "phi": Chat(PHI, None, "<|endoftext|>", ("<|user|>", "<|assistant|>", "<|system|>", "<|end|>"), end="<|end|>"),
     "mistral": Chat(MISTRAL, "<s>", "</s>", ("[INST]", "[/INST]"), "<s> $A", end="</s>"),
+    "channels": Chat(
+        CHANNELS, None, "<|endoftext|>", ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>"),
+        end="<|return|>",
+    ),
     "headers": Chat(HEADERS, None, "<eos>", ("<|user|>", "<|assistant|>", "<|system|>"), end="<|user|>"),
     "bare": Chat(BARE, "<s>", "</s>", around="<s> $A </s>"),
     "always_asks": Chat(ALWAYS_ASKS, "<s>", "</s>", around="<s> $A"),
@@ -82,12 +91,12 @@ CHATS = {
 PIECES = ("ab", "th", "e ", "12")  # tokens that no text is split into: what is sampled is not what a text gives
 
 
-def tokenizer_of(name: str):
+def tokenizer_of(chat: str | Chat):
     """One token a character, a mark or a piece."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    chat = CHATS[name]
+    chat = CHATS[chat] if isinstance(chat, str) else chat
     special = [mark for mark in ("<pad>", "<unk>", chat.bos, chat.eos, *chat.marks) if mark]
     vocabulary = {token: i for i, token in enumerate((*special, *string.printable, *PIECES))}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))

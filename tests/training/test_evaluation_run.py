@@ -471,6 +471,24 @@ def test_two_processes_write_what_one_writes(tmp_path):
     assert provenance.read_json(tmp_path / "two" / "run.json")["ranks"] == 2
 
 
+@pytest.mark.slow
+def test_where_one_process_cannot_grade_the_other_does_not_wait_for_it(tmp_path):
+    options = ["--model", "tiny-qwen2-a", "--tasks", "steps", "--problems", "12", "--batch", "4",
+               "--max-new-tokens", "8", "--failed-grading", "raise", "--out", str(tmp_path / "out")]  # fmt: skip
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+    words = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
+    env = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *words, "-m", "tests.training.failing_rank", *options], cwd=paths.root(), env=env,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert "rank 0 ended with 2" in done.stdout and "rank 1 ended with 2" in done.stdout
+    assert "grade() of task 'steps' raised ZeroDivisionError" in done.stderr
+    assert "rank 1 failed: GradingError" in done.stderr
+    assert "GradingError" in provenance.read_json(tmp_path / "out" / "run.json")["error"]
+
+
 # -- what is refused
 
 

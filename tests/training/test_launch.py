@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from agpo_core import paths, provenance
-from agpo_core.training import launch, progress, supervise
+from agpo_core.training import launch, progress, silence, supervise
 
 # What every stand-in can do. Its folder is its argument.
 PRELUDE = """
@@ -294,6 +294,14 @@ def test_a_job_killed_from_outside_is_told_from_one_that_raised(run):
         ("RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534", "Free some disk"),
         ("torch.OutOfMemoryError: CUDA out of memory.", "Lower rollout_batch"),
         ("The server socket failed: Address already in use", "Leave master_port out"),
+        (
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory",
+            "Lower rollout",
+        ),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "Lower rollout_batch"),
+        ("OSError: [Errno 12] Cannot allocate memory", "Lower rollout_batch"),
+        ("MemoryError", "Lower rollout_batch"),
+        ("SafetensorError: I/O error: No space left on device (os error 28)", "Free some disk space."),
         ("KeyError: 'x'", "Its log says why."),
     ],
 )
@@ -520,3 +528,153 @@ def test_a_run_is_finished_when_its_record_says_so(tmp_path):
     for status in ("running", "failed", "finished"):
         (tmp_path / "run.json").write_text(json.dumps({"status": status}))
         assert launch.is_finished(tmp_path) == (status == "finished")
+
+
+# -- ranks that do nothing
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(silence, "SAY_AFTER", 0.6)
+    monkeypatch.setattr(silence, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(silence, "BUSY", 0.05)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux's /proc")
+def test_the_rank_that_is_stopped_is_named_and_its_job_ended_after_the_limit(run, impatient, capsys):
+    folder = run("a", """
+status("running")
+(folder / "rank.py").write_text(
+    "import os, signal, time\\nif os.environ['RANK'] == '1': os.kill(os.getpid(), signal.SIGSTOP)\\ntime.sleep(60)")
+for rank in "01":
+    env = {**os.environ, "RANK": rank, "LOCAL_RANK": rank}
+    subprocess.Popen([sys.executable, "-S", str(folder / "rank.py")], env=env)
+time.sleep(60)
+""")  # fmt: skip
+    with pytest.raises(launch.JobFailed, match=r"A rank was stopped or stuck.*\n(.*\n)*.*the job was ended"):
+        launch.launch([folder], silence_limit=2.0)
+    out = capsys.readouterr().out
+    assert "a: rank 1 (process " in out and ", stopped) did nothing for" in out
+    assert "rank 0" not in out
+    assert "ended after 2 s of it" in out
+    assert "rank 1" in provenance.read_json(folder / "run.json")["error"]
+
+
+def test_a_job_that_computes_is_not_called_silent(run, impatient, capsys):
+    launch.launch([run("a", "until = time.monotonic() + 2\nwhile time.monotonic() < until: pass\n" + FINISH)],
+                  silence_limit=1.5)  # fmt: skip
+    assert "did nothing" not in capsys.readouterr().out
+
+
+# -- asked to leave
+
+LEAVES_LATE = """
+def leave(*_):
+    time.sleep(1.0)  # the end of an update
+    import psutil
+    alive = psutil.Process(int((folder / "child").read_text())).status() != "zombie"
+    (folder / "left").write_text(f"helper alive: {alive}")
+    status("interrupted"); sys.exit(143)
+signal.signal(signal.SIGTERM, leave)
+status("running"); child(); time.sleep(60)
+"""
+
+
+def interrupt_when_ready(folder):
+    def interrupt(*_):
+        if (folder / "child").exists():
+            raise KeyboardInterrupt
+
+    return interrupt
+
+
+def test_a_job_gets_the_time_to_end_its_update_and_its_helpers_stay_until_then(run, monkeypatch):
+    folder = run("a", LEAVES_LATE)
+    monkeypatch.setattr(launch, "command", lambda run_dir, *_: [sys.executable, str(run_dir / "job.py"), str(run_dir)])
+    monkeypatch.setattr(progress.Progress, "update", interrupt_when_ready(folder))
+    with pytest.raises(KeyboardInterrupt):
+        launch.launch([folder])
+    assert (folder / "left").read_text() == "helper alive: True"
+    assert is_gone(int((folder / "child").read_text()))
+    assert provenance.read_json(folder / "run.json")["status"] == "interrupted"
+
+
+def test_a_second_interrupt_ends_a_job_at_once(run, monkeypatch):
+    folder = run("a", "signal.signal(signal.SIGTERM, signal.SIG_IGN); " + HANG)
+    monkeypatch.setattr(progress.Progress, "update", interrupt_when_ready(folder))
+    wait, waited = launch._wait, []
+
+    def interrupted_once(jobs):
+        waited.append(True)
+        if len(waited) == 1:
+            time.sleep(0.5)
+            raise KeyboardInterrupt
+        wait(jobs)
+
+    monkeypatch.setattr(launch, "_wait", interrupted_once)
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        launch.launch([folder])
+    assert time.monotonic() - begun < supervise.GRACE / 10
+    assert is_gone(int((folder / "child").read_text()))
+    assert provenance.read_json(folder / "run.json")["error"] == "stopped by KeyboardInterrupt"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's prctl")
+def test_a_job_whose_supervisor_was_killed_is_asked_to_leave(tmp_path):
+    script = (
+        "import pathlib, signal, sys, time; p = pathlib.Path(sys.argv[1]); "
+        "signal.signal(signal.SIGTERM, lambda *_: (p / 'asked').touch()); (p / 'ready').touch(); time.sleep(1); "
+        "[time.sleep(.1) for _ in range(100) if not (p / 'asked').exists()]"
+    )
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-IS",
+            supervise.__file__,
+            str(os.getpid()),
+            sys.executable,
+            "-S",
+            "-c",
+            script,
+            str(tmp_path),
+        ],
+        stdin=subprocess.PIPE,
+    )
+    wait_until((tmp_path / "ready").exists)
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    wait_until((tmp_path / "asked").exists)
+
+
+def test_a_job_asked_to_leave_from_outside_goes_on_when_launched_again():
+    assert (
+        launch.Failure(Path("a"), 143, "b").remedy
+        == "It was asked to leave from outside: launch again, and it goes on."
+    )
+
+
+@pytest.mark.parametrize("line", ["[]", "7", '{"update": "x"}', '{"update": 1, "progress": "half"}', '{"progress": 2}'])
+def test_a_line_that_is_none_of_metrics_is_not_shown(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_text(line + "\n")
+    assert launch.last_row(tmp_path / "metrics.jsonl") == {}
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux's /proc")
+def test_a_stale_lock_that_a_rank_by_hand_waits_for_is_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setattr(launch, "LOCK_WAIT", 0.1)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "lock").touch()
+    said = ""
+    with launch.name_stale_locks():
+        deadline = time.monotonic() + 10
+        while "delete it" not in said and time.monotonic() < deadline:
+            time.sleep(0.05)
+            said += capsys.readouterr().err
+    assert (
+        f"{tmp_path / 'build' / 'lock'} is there since a build was killed, and DeepSpeed waits for it: delete" in said
+    )
+    assert (tmp_path / "build" / "lock").exists()

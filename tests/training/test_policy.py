@@ -351,6 +351,9 @@ def test_the_fingerprint_of_an_adapter_knows_its_base(model_folders, tmp_path):
     found = model_fingerprint(str(adapter))
     (base / "config.json").write_text("{}")
     assert model_fingerprint(str(adapter)) != found
+    for base in (str(adapter), 5, None):  # of no use; loading it is refused
+        (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+        assert model_fingerprint(str(adapter))
 
 
 def test_a_hub_model_has_the_fingerprint_of_its_snapshot_in_the_cache(model_folders, monkeypatch, tmp_path):

@@ -1,6 +1,8 @@
 """What a model reads and what ends its turn: the same on every path, whatever tokenizer and template it has."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,10 +15,9 @@ from agpo_core.training.prompts import PromptFormat, token_ids
 from agpo_core.training.reward_model import _sequences
 from agpo_core.training.rollout import TransformersEngine, VLLMEngine
 from tests.conftest import Toy
-from tests.training.chats import CHATS, folder_of, model_of, tokenizer_of
+from tests.training.chats import CHATS, Chat, folder_of, model_of, tokenizer_of
 
 TEMPLATES = [name for name, chat in CHATS.items() if chat.template and name != "as_text"]
-TEXTS = [name for name, chat in CHATS.items() if not chat.template]
 PROMPTS = ["What is 2 + 3?", "ab", "  the end \n"]
 PROBLEMS = [Problem("toy", str(i), prompt, "") for i, prompt in enumerate(PROMPTS)]
 
@@ -143,6 +144,36 @@ def test_the_template_s_end_of_turn_is_a_stop_token(name):
     assert set(form.stop_ids()) == own | ends
     off = PromptFormat(tokenizer, TrainConfig(model=name, chat_template="never"))
     assert off.stop_ids() == [tokenizer.eos_token_id]
+
+
+PUBLISHED = {  # templates of released models, which TRL brings along: what ends a turn
+    "cohere": "<|END_OF_TURN_TOKEN|>",
+    "deepseekv3": "<｜end▁of▁sentence｜>",
+    "gemma": "<end_of_turn>",
+    "gemma3": "<end_of_turn>",
+    "glm4moe": "<|user|>",
+    "gptoss": "<|return|>",
+    "lfm2": "<|im_end|>",
+    "llama3_2": "<|eot_id|>",
+    "phi3": "<|end|>",
+    "qwen2_5": "<|im_end|>",
+    "qwen3": "<|im_end|>",
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_end_of_turn_of_published_templates_is_found(name):
+    import trl
+
+    template = (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
+    marks = dict.fromkeys(re.findall(r"<[|｜][^<>{}'\"%]*[|｜]>|<(?:start|end)_of_turn>", template))
+    tokenizer = tokenizer_of(Chat(template, "<s>", "</s>", tuple(marks)))
+    form = PromptFormat(tokenizer, TrainConfig(model=name))
+    assert tokenizer.convert_ids_to_tokens(form.turn_ends) == [PUBLISHED[name]]
+    expected = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "ab"}], add_generation_prompt=True, return_dict=False
+    )
+    assert form.ids(form.texts(["ab"])) == [expected]
 
 
 @pytest.mark.parametrize("name", ["chatml", "llama3", "gemma", "phi", "headers"])

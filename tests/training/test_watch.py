@@ -1,11 +1,15 @@
 """Rules that warn: each speaks where it must, is silent next to that, and speaks once."""
 
+import json
 import re
+import shutil
 
 import pytest
 
+from agpo_core import provenance
 from agpo_core.recipes import resolve
-from agpo_core.training import watch
+from agpo_core.training import policy, watch
+from agpo_core.training.train import train
 from agpo_core.training.watch import Watch
 
 QUIET = {"tau": 1.0, "epsilon": 0.2, "equal_groups": 0.5, "reward_std": 0.4, "dispersion_fallback": 0.0}
@@ -90,3 +94,30 @@ def test_a_sentence_is_said_once():
     assert watching.see(QUIET | {"equal_groups": 1.0}) == []
     resumed = Watch(resolve("grpo"), rows(6, equal_groups=1.0), said=[rule])
     assert resumed.see(QUIET | {"equal_groups": 1.0}) == []
+
+
+def test_a_start_that_solves_nothing_is_spoken_of_once():
+    seen = Watch(resolve("grpo"))
+    assert seen.see_start({"macro": 0.01}) == []
+    ((rule, sentence),) = seen.see_start({"macro": 0.0})
+    assert rule == "start_solves_nothing" and "tokenizer" in sentence
+    assert seen.see_start({"macro": 0.0}) == []
+
+
+def test_a_permuted_tokeniser_is_warned_of_by_the_start_s_own_score(tmp_path):
+    place = shutil.copytree(policy.model_source("tiny-qwen2-a"), tmp_path / "model")
+
+    content = json.loads((place / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    names, ids = list(vocabulary)[3:], list(vocabulary.values())[3:]
+    vocabulary.update(zip(names, ids[40:] + ids[:40], strict=True))
+    (place / "tokenizer.json").write_text(json.dumps(content))
+    said = {}
+    for model in ("tiny-qwen2-a", str(place)):
+        run_dir = tmp_path / f"run-{len(said)}"
+        run_dir.mkdir()
+        few = {"horizon": 0.0, "horizon_unit": "updates", "dev_problems": 20, "test_problems": 0}
+        train(resolve("grpo", model=model, tasks=["choice_sums"], **few), run_dir)
+        lines = run_dir / "warnings.jsonl"
+        said[model] = [line["rule"] for line in provenance.read_jsonl(lines)] if lines.exists() else []
+    assert said == {"tiny-qwen2-a": [], str(place): ["start_solves_nothing"]}
