@@ -180,14 +180,23 @@ PARTS = {
 @pytest.mark.parametrize("name", PARTS)
 def test_weights_copies_gradients_and_states_are_those_of_a_run(config, tmp_path, monkeypatch, name):
     c = config(**{"dev_problems": 0, "test_problems": 0, "horizon": 1.0, **PARTS[name]})
-    run = Run(c, tmp_path)
-    gradients = []
-    step = run.optimiser.step
-    monkeypatch.setattr(
-        run.optimiser, "step",
-        lambda: gradients.append(_bytes(p.grad for p in run.whole.parameters() if p.grad is not None)) or step(),
-    )  # fmt: skip
-    train._train(run, stop_after=None)
+    runs, gradients = [], []
+
+    def watched(*given):
+        run = Run(*given)
+        step = run.optimiser.step
+
+        def seen():
+            gradients.append(_bytes(p.grad for p in run.whole.parameters() if p.grad is not None))
+            step()
+
+        monkeypatch.setattr(run.optimiser, "step", seen)
+        runs.append(run)
+        return run
+
+    monkeypatch.setattr(train, "Run", watched)
+    train.train(c, tmp_path)
+    (run,) = runs
     parts = estimate.memory(estimate.shape_of(c.model), c, "python", 1, 80.0)
     of_run = {
         "weights": _bytes(run.policy.parameters()),
