@@ -9,6 +9,9 @@ SHELL := bash
 PYTHON := .venv/bin/python
 VLLM := .venv-vllm/bin/python
 
+# Tests run in several processes side by side, those of one file in one process.
+PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+
 # One thread a process: faster for the tiny models, and the same rounding on any number of cores.
 export OMP_NUM_THREADS ?= 1
 
@@ -51,11 +54,11 @@ notebooks: setup  ## Execute the notebooks in place, from the record, as they ar
 	$(PYTHON) -m agpo_core.experiments.readme
 
 test: setup  ## Run the tests, less the slow ones, and hold the notebooks to their outputs
-	$(PYTHON) -m pytest -q -m "not slow" tests
-	$(PYTHON) -m pytest -q --nbval --nbval-current-env notebooks
+	$(PYTHON) $(PYTEST) -m "not slow" tests
+	$(PYTHON) $(PYTEST) --nbval --nbval-current-env notebooks
 
 test-slow: setup  ## Run the slow tests
-	$(PYTHON) -m pytest -q -m slow tests
+	$(PYTHON) $(PYTEST) -m slow tests
 
 test-vllm: .venv-vllm/.installed  ## Run vLLM's tests, the slow ones too, on vLLM for CPUs in .venv-vllm
 	$(VLLM) -m pytest -q tests/training/test_vllm_engine.py
