@@ -28,22 +28,23 @@ Pair = tuple[list[int], list[int], list[int]]  # token ids of the prompt, the ch
 
 
 def train_dpo(
-    config: TrainConfig, run_dir: Path, stop_after: int | None = None, interrupts: Interrupts | None = None
-) -> None:
+    config: TrainConfig, run_dir: Path, stop_after: int | None = None, interrupts: Interrupts | None = None,
+    progress: bool = False,
+) -> None:  # fmt: skip
     """Sample to the horizon, train on the pairs, evaluate; goes on where it was broken off.
 
     Args:
         config: all settings; gradient steps see as many sequences as a minibatch of an on-policy method does.
         run_dir: the run's folder; receives pairs.jsonl, metrics.jsonl (one line), eval.json, checkpoint/, policy/.
-        stop_after, interrupts: see `train.train`; an update is the samples of one. While the policy is trained, a
-            signal is not kept: the pairs are in the checkpoint.
+        stop_after, interrupts, progress: see `train.train`; an update is the samples of one. While the policy is
+            trained, a signal is not kept: the pairs are in the checkpoint.
     Raises:
         ConfigError: started on several ranks or under DeepSpeed, a task has a tool, or no prompt gave a pair.
         Interrupted: a signal came; the checkpoint holds the update that it came in.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 or "LOCAL_RANK" in os.environ:
         raise ConfigError("dpo trains in one process, without DeepSpeed: set launcher to python.")
-    with closing(Run(config, run_dir)) as run:
+    with closing(Run(config, run_dir, progress)) as run:
         _train(run, stop_after, interrupts or Interrupts())
 
 

@@ -48,9 +48,10 @@ class Run:
     Args:
         config: all settings.
         run_dir: the run's folder; a checkpoint in it is resumed.
+        progress: print how far it is.
     """
 
-    def __init__(self, config: TrainConfig, run_dir: Path):
+    def __init__(self, config: TrainConfig, run_dir: Path, progress: bool = False):
         self.config, self.run_dir = config, Path(run_dir)
         self.accelerator = accelerator = make_accelerator(config)
         trained_on: dict[str, Task] = {
@@ -79,7 +80,7 @@ class Run:
         self.policy = self.whole if config.critic == "none" else self.whole.policy
         self.engine = make_engine(self.policy, self.tokenizer, config, self.tasks)
         try:
-            self._begin(trained_on)
+            self._begin(trained_on, progress)
         except BaseException:
             self.close()
             raise
@@ -88,7 +89,7 @@ class Run:
         """Give back what sampling holds; whoever makes a run closes it."""
         self.engine.close()
 
-    def _begin(self, trained_on: dict[str, Task]) -> None:
+    def _begin(self, trained_on: dict[str, Task], progress: bool) -> None:
         """What is trained on, controllers and clock, from the last checkpoint where there is one; the first score."""
         config = self.config
         self.pools = training_problems(config, trained_on, self._forbidden(trained_on), self._fitting)
@@ -104,7 +105,7 @@ class Run:
         self.evaluations = {"dev": []} | ({"train": []} if config.train_problems else {})
         self.contents = None  # fingerprints, see _identity
         self._resume()
-        self.lines = Lines(self.run_dir, self.horizon)
+        self.lines = Lines(self.run_dir, self.horizon) if progress else None
         self.watch = Watch(
             config, self._lines("metrics.jsonl"), (line["rule"] for line in self._lines("warnings.jsonl"))
         )
@@ -595,7 +596,8 @@ class Run:
         if self.accelerator.is_main_process:
             row = {name: _writable(value) for name, value in row.items()}
             provenance.append_jsonl(self.run_dir / "metrics.jsonl", row)
-            self.lines.see(row)
+            if self.lines:
+                self.lines.see(row)
             self._warn(self.watch.see(row))
 
     def explained_variance(self, batch: Batch) -> float:

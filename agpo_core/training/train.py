@@ -32,8 +32,9 @@ from agpo_core.training.run import Run
 
 
 def train(
-    config: TrainConfig, run_dir: Path, stop_after: int | None = None, interrupts: Interrupts | None = None
-) -> None:
+    config: TrainConfig, run_dir: Path, stop_after: int | None = None, interrupts: Interrupts | None = None,
+    progress: bool = False,
+) -> None:  # fmt: skip
     """Train one run, from its last checkpoint or from the start, to its horizon.
 
     Args:
@@ -41,12 +42,13 @@ def train(
         run_dir: the run's folder; receives metrics.jsonl, eval.json, samples.jsonl, checkpoint/, policy/.
         stop_after: leave the run unfinished after this many updates in all (to look at its first updates).
         interrupts: keeps signals until an update is whole; None: they do what they always do.
+        progress: print a line at each tenth of the horizon, as the command does.
     Raises:
         Interrupted: a signal came; the checkpoint holds the update that it came in.
     """
     if config.method == "dpo":
-        return train_dpo(config, run_dir, stop_after, interrupts)
-    with closing(Run(config, run_dir)) as run:
+        return train_dpo(config, run_dir, stop_after, interrupts, progress)
+    with closing(Run(config, run_dir, progress)) as run:
         _update_until_done(run, stop_after, interrupts or Interrupts())
 
 
@@ -117,7 +119,7 @@ def main() -> None:
             _train_and_record(config, run_dir)
     else:
         with Interrupts() as interrupts:
-            train(config, run_dir, interrupts=interrupts)
+            train(config, run_dir, interrupts=interrupts, progress=True)
 
 
 def _train_and_record(config: TrainConfig, run_dir: Path) -> None:
@@ -138,7 +140,7 @@ def _train_and_record(config: TrainConfig, run_dir: Path) -> None:
 
     try:
         with Interrupts(noted) as interrupts, launch.name_stale_locks():
-            train(config, run_dir, interrupts=interrupts)
+            train(config, run_dir, interrupts=interrupts, progress=True)
             files = folder.inventory(run_dir)
     except Interrupted as stopped:
         close(stopped.code, str(stopped), status="interrupted")

@@ -38,8 +38,8 @@ class ObservedRun(run_module.Run):
 
     seen: list[dict]
 
-    def __init__(self, config, run_dir):
-        super().__init__(config, run_dir)
+    def __init__(self, *args):
+        super().__init__(*args)
         self.start = trainable(self)
 
     def log(self, rollouts, batch, steps, controllers):
