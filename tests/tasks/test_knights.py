@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agpo_core.tasks import Graded, Problem, grading, knights
-from agpo_core.tasks.grading.official import official_score
+from agpo_core.training.official import official_score
 from agpo_core.tasks.knights import (
     DEV_PROBLEMS,
     INSTRUCTION,

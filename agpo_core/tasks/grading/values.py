@@ -27,7 +27,7 @@ EXACT_BITS = 100_000  # 4048! has 43,000; beyond this a rational is held to 120 
 MAX_INTEGER = 5000  # of an exact factorial or binomial
 WORK = 3_000_000  # bits of exact arithmetic for one key: some tenths of a second
 NEGLIGIBLE = 95  # a sum this many digits below its largest term is zero: it cancelled
-INTEGER_NAMES = frozenset("nkmN")  # conventionally whole: (-1)^n is cos(n pi), sqrt(1/n) is 1/sqrt(n)
+INTEGER_NAMES = frozenset()  # conventionally whole: (-1)^n is cos(n pi), sqrt(1/n) is 1/sqrt(n)
 WHOLE = (6, 7, 10, 11, 13, 15, 18, 19, 22, 26, 31)  # of both parities, none a square: (-1)^n is not -1
 # Three positive points, two of mixed signs, two far out: |x| is not x, |x-20| not 20-x, and where a root ends is seen.
 POINTS = 7
@@ -409,7 +409,7 @@ def _exponential(value):
 def _call(name: str, arguments: list, real: bool):
     if name == "root":
         return _root(*arguments, real)
-    if name in ("abs", "floor", "ceil", "factorial", "exp", "cbrt", "ln", "lg") and len(arguments) != 1:
+    if name in ("abs", "floor", "ceil", "factorial", "factorial2", "exp", "cbrt", "cis", "ln", "lg") and len(arguments) != 1:
         raise Unbounded(f"{name} takes one argument")
     if name == "abs":
         return abs(arguments[0])
@@ -421,8 +421,12 @@ def _call(name: str, arguments: list, real: bool):
         base = arguments[1] if len(arguments) == 2 else Fraction(10) if name == "lg" else None
         value = _logarithm(arguments[0], real)
         return value if base is None else divide(value, _logarithm(base, real))
+    if name == "cis":
+        return _exponential(multiply(_symbol("i", None), arguments[0]))
     if name == "factorial":
         return _factorial(arguments[0])
+    if name == "factorial2":
+        return _double_factorial(arguments[0])
     if name in ("floor", "ceil"):
         return _rounded(arguments[0], name)
     if name in ("binom", "min", "max", "gcd", "lcm"):
@@ -464,6 +468,13 @@ def _factorial(value):
     return mp.gamma(value + 1)
 
 
+def _double_factorial(value):
+    whole = _whole(value)
+    if not 0 <= whole <= MAX_INTEGER:
+        raise Unbounded("a factorial too large")
+    return _charged(math.prod(range(whole, 0, -2)))
+
+
 def _rounded(value, name: str):
     if isinstance(value, Fraction):
         return Fraction(math.floor(value) if name == "floor" else math.ceil(value))
@@ -488,7 +499,11 @@ def _several(name: str, arguments: list):
             for i in range(bottom.numerator):
                 value = divide(multiply(value, add([top, Fraction(-i)])), Fraction(i + 1))
             return value
-        raise Unbounded("a binomial of other than whole numbers")
+        mp = _mp()
+        top, bottom = as_float(top), as_float(bottom)
+        if isinstance(top, mp.mpc) or isinstance(bottom, mp.mpc) or max(abs(top), abs(bottom)) > 10**4:
+            raise Unbounded("a binomial too large")
+        return _settle(mp.binomial(top, bottom), mp.mpf(1))
     if not arguments:
         raise Unbounded(f"{name} of nothing")
     if name in ("gcd", "lcm"):
