@@ -129,7 +129,7 @@ def fold_latex(text: str) -> str:
     text = _DECORATION.sub("", _COLOURED.sub("{", text)).replace("\\not=", "\\ne ").replace("\\not =", "\\ne ")
     text = _COMMAND.sub(_fold_command, text)
     if "\\over" in text:
-        text = _OVER.sub(r"\\frac{\1}{\2}", text)
+        text = _OVER.sub(r"\\frac{\1}{\2}", text if _OVER.search(text) else f"{{{text}}}")
     return _WRAPPED_MATH.sub(r"{\1}", _TILDE.sub(" ", text))
 
 

@@ -144,7 +144,7 @@ _LINKING = (
     r"|(?:will|would|should|must|can|could|may|might)(?:n['’]t| ?not)? be)(?P<not>n['’]t\b| not\b)?"
 )
 _CUE = pattern(
-    r"\b(?:answers?|correct (?:choice|option))\b(?:\s{1,3}(?:to|for|of|in)\b[^\n]{0,80}?|, [^,\n]{0,60},| ?\([^()\n]{0,60}\))?"
+    r"\b(?:answers?|correct (?:choice|option))\b(?:\s{1,3}(?:to|for|of|in)\b[^\n]{0,80}?|, [^,\n]{0,60},| ?\([^()\n]{0,60}\)| (?:we|you|I|that|which)\b[^\n.:=]{0,40}?)?"
     rf"[\s\"'’)*_]{{0,4}}(?:, )?(?:(?:therefore|then|thus|hence|so|now) )?(?:{_LINKING}\b|[:=：]|-(?=\s)|(?=\n))"
     r"|(?:答案(?:应该|应)?(?P<zh>并?不是|可能|[是为选:：]|等于)|【答案】|(?<![^\s。.】])答[:：]|^A:(?=\s))",
     re.I | re.M,
@@ -155,6 +155,7 @@ _MARK = pattern(r"####(?!#)[ \t]{0,9}(?P<line>[^\n]{0,2000})")
 _HOPE = pattern(r"\.?\s{0,3}I hope (?:it|this) is correct", re.I)
 _SENTENCE_END = pattern(r"(?<![a-zA-Z]\.[a-zA-Z])(?<!\bRs)[.。!?！？](?=\s|\Z)|[。]|[;；](?=\s[A-Za-z]{2})")
 _DISPLAY = pattern(r"\$\$.{1,2000}?\$\$|\\\[.{1,2000}?\\\]", re.S)
+_INSTEAD = pattern(r",? but (?:rather )?|, (?:it is|it's) ")
 _OPEN_LINK = pattern(r"can|could|may|might", re.I)
 
 
@@ -171,6 +172,8 @@ def _cued(text: str) -> list[Statement]:
         body = _line_from(text, start)
         if match["not"] or match["zh"] in ("不是", "并不是") or "not" in (match["link"] or "") or "n't" in (match["link"] or ""):
             kind = "denied"
+            if instead := _INSTEAD.search(body):  # not B but C
+                kind, body = "cue", body[instead.end() :]
         else:
             kind = "open" if match["zh"] == "可能" or (match["link"] and _OPEN_LINK.match(match["link"])) else "cue"
         if body:
@@ -232,7 +235,7 @@ _ADVERBS = pattern(
 _COPULA = pattern(r"(?<![A-Za-z])(?:is|are|equals|equal to|was|be|gives|get|becomes|为|是|等于)(?![A-Za-z])")
 _BETWEEN = pattern(
     r"(?: ?[A-Za-z]{1,12})?\$?\s{0,2}(?:\b(?:or|to|and|plus|minus|times|x|by)\b|[+*×÷^:/~]|-|或者?|到|至|余|的|元|……|\\times|\\cdot)\s{0,2}\$?"
-    r"|\$? [a-z]{1,12} (?:and )?\$?"
+    r"|\$?(?: [a-z]{1,12})? (?:and )?\$?"
 )
 _CHANGED = pattern(r"\$?\s{0,2}(?:squared|cubed|factorial|个?半|不到|多(?!少)|or (?:more|less|fewer)|以上|以下|\^|\*\*|:\d|[+*/×÷](?=[\s\d$]))")
 _MATH_SPAN = pattern(r"\$\$([^$]{1,2000})\$\$|\$((?:[^$\\]|\\.){1,2000}+)\$|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.S)
@@ -366,6 +369,7 @@ _CHOSEN = pattern(
     rf"(?P<zh>(?<![不未])(?:故|应|所以|本题|则)?选(?:择|项)?[是为]?[项:：\s(（]{{0,4}}){_LETTERS}(?! ?[不错缺])"
     rf"|(?P<zh2>(?:选项)?[(（]?(?P<l2>[A-H])[)）]?(?:选?项)?(?:是?正确|对|符合|成立))"
     rf"|\b(?:choice|option) \(?(?P<l3>[A-H])\)? (?:is|must be|seems)(?: the)? (?:correct|right|best)"
+    rf"|(?<![A-Za-z])(?P<l6>[A-H]) is the (?:correct|right|best|only)"
     rf"|\bis (?:option|choice|answer) \(?(?P<l5>[A-H])\)?(?![A-Za-z])"
     rf"|\b(?:this is|thus|so|hence|therefore|leaving|choose|pick|select|matches|be|becomes)(?: option| choice| answer)? \(?(?P<l4>[A-H])\)?(?=[\s.:]{{0,3}}(?:\Z|\n|\. ))",
     re.I,
@@ -390,7 +394,7 @@ def _chosen(text: str) -> list[Statement]:
     """Sentences that choose a letter without the word "answer": 故选B, "Choice A is correct", "This is option (B)."."""
     found = []
     for match in _CHOSEN.finditer(text):
-        letter = match["letters"] or match["l2"] or match["l3"] or match["l4"] or match["l5"]
+        letter = match["letters"] or match["l2"] or match["l3"] or match["l4"] or match["l5"] or match["l6"]
         if letter[0].isupper() and "或" not in match[0]:
             found.append(Statement(match.start(), "denied" if denied_at(text, match.start(), match.start()) else "cue", letter))
     return found
@@ -420,7 +424,7 @@ def answer(text: str, kind: str, otherwise: str, reads: Reads) -> str | None:
         if said is not None:
             return said
         if spoke:
-            return f"not {one.body}" if one.kind == "denied" else one.body
+            return f"not {one.body}" if one.kind in ("denied", "open") else one.body
     return LAST[otherwise](_CHECK.sub("", fold_typed(part[-TAIL:])), reads)
 
 
@@ -469,12 +473,15 @@ def _cut_off(line: str, end: int) -> bool:
 
 def last_number(text: str, reads: Reads) -> str | None:
     """The last number of a response, with what scales it. Case: GSM8K `1,450,000` is "$1.45 million"."""
-    for line in reversed(_lines(text)):
+    lines = _lines(text)
+    if lines and _UNFINISHED.search(lines[-1]):
+        return None
+    for line in reversed(lines):
         sentences = [piece for piece in _SENTENCE_SPLIT.split(line) if piece.strip()]
         for sentence in reversed(sentences):
             if found := quantities(sentence):
                 last = found[-1]
-                if line == _lines(text)[-1] and sentence is sentences[-1] and _cut_off(line, line.rfind(last[0]) + len(last[0])):
+                if line == lines[-1] and sentence is sentences[-1] and _cut_off(line, line.rfind(last[0]) + len(last[0])):
                     return None
                 if denied_at(sentence, last.start(), last.end()):
                     return None

@@ -21,34 +21,57 @@ def worked_out(node: Node) -> bool:
     """Whether nothing is left to compute: 3/4, sqrt(2), 2 pi and 1 + sqrt(5) are values; 2*3, 2^5, sqrt(4) are not.
 
     An operation on constants whose value is rational could have been carried out, unless it is a fraction of two
-    numbers or a power of ten; so could a sum of two terms of which one is a rational multiple of the other.
+    numbers or a power of ten. So could a sine of a constant, a square root with a square in it, a product of complex
+    numbers, a bracket times a number in a sum, and a sum of two terms of which one is a multiple of the other.
     """
     kind = node[0]
     if kind in ("num", "sym", "unknown"):
         return True
     if kind in ("neg", "pm"):
         return worked_out(node[1])
-    if kind == "div" and all(_is_literal(part) for part in node[1:]):
+    if kind == "div" and all(map(_is_literal, node[1:])) or _is_power_of_ten(node):
         return True
-    if _is_power_of_ten(node):
+    names = values.free_names(node)
+    parts = _flat(node, kind) if kind in ("add", "mul") else node[2] if kind == "call" else node[1:]
+    if not names and kind == "mul" and len(parts) == 2 and _is_literal(parts[0]) and _is_power_of_ten(parts[1]):
         return True
-    constant = not values.free_names(node)
-    if kind == "mul" and constant:
-        factors = _flat(node, "mul")
-        if any(map(_is_power_of_ten, factors)) and all(_is_literal(f) or _is_power_of_ten(f) for f in factors):
-            return len(factors) == 2
-    if constant and isinstance(_value(node), Fraction):
+    if not names - {"i"} and (_rational(node) is not None or _left_to_compute(node, parts)):
         return False
     if kind in ("add", "mul"):
-        parts = _flat(node, kind)
-        known = [_value(part) for part in parts if not values.free_names(part)]
-        if sum(isinstance(value, Fraction) for value in known) > 1 or (0 if kind == "add" else 1) in known:
+        known = [value for part in parts if not values.free_names(part) and (value := _rational(part)) is not None]
+        if len(known) > 1 or ("0" if kind == "add" else "1") in known:
             return False
-        if kind == "add" and _has_like_terms(parts):
+        if kind == "add" and (_has_like_terms(parts) or (names - {"i"} and any(map(_is_bracket, parts)))):
             return False
-        return all(map(worked_out, parts))
-    arguments = node[2] if kind == "call" else node[1:]
-    return all(map(worked_out, arguments))
+    return all(map(worked_out, parts))
+
+
+def _left_to_compute(node: Node, parts) -> bool:
+    """Whether a constant that is not rational could be computed further."""
+    kind, complex_parts = node[0], sum("i" in values.free_names(part) for part in parts)
+    if kind == "call":
+        if node[1] == "root":
+            inside, degree = node[2]
+            whole = inside[0] == "num" and inside[1].denominator == 1 and degree == ("num", Fraction(2))
+            return whole and any(inside[1] % (n * n) == 0 for n in range(2, 100))
+        if node[1].startswith("arc"):
+            return _rational(("div", node, ("sym", "pi"))) is not None
+        return node[1] in ("sin", "cos", "tan", "cot", "sec", "csc", "abs", "floor", "ceil", "min", "max")
+    if kind == "pow":
+        return bool(complex_parts) and node[1] != ("sym", "e")
+    return (kind == "mul" and complex_parts > 1) or (kind == "div" and "i" in values.free_names(node[2]))
+
+
+def _is_bracket(node: Node) -> bool:
+    """A number times a sum, or a sum over a number."""
+    while node[0] == "neg":
+        node = node[1]
+    if node[0] == "div":
+        return node[1][0] == "add" and not values.free_names(node[2])
+    if node[0] != "mul":
+        return node[0] == "add"
+    rest = [part for part in _flat(node, "mul") if values.free_names(part)]
+    return len(rest) == 1 and rest[0][0] == "add"
 
 
 def _is_literal(node: Node) -> bool:
@@ -63,34 +86,33 @@ def _flat(node: Node, kind: str) -> list[Node]:
     return [leaf for part in node[1] for leaf in (_flat(part, kind) if part[0] == kind else [part])]
 
 
-def _value(node: Node):
+def _rational(node: Node) -> str | None:
+    """The key of a constant whose value is rational."""
     try:
-        return values.evaluate(node)
+        key = values.number_key(values.evaluate(node))
     except Unreadable:
         return None
+    return key if "~" not in key and "i" not in key else None
 
 
 def _has_like_terms(terms: list[Node]) -> bool:
-    if len(terms) > 12:
-        return False
     sampled = []
-    for term in terms:
+    for term in terms[:12]:
         try:
-            if values.free_names(term):
-                sampled.append([value for value in values.sample(term) if value is not None][:2])
-            else:
-                sampled.append([values.evaluate(term)] * 2)
+            values_there = values.sample(term) if values.free_names(term) - {"i"} else [values.evaluate(term)]
         except Unreadable:
             continue
-    for i, a in enumerate(sampled):
-        for b in sampled[:i]:
-            try:
-                ratios = {values.number_key(values.divide(x, y)) for x, y in zip(a, b, strict=False)}
-            except Unreadable:
-                continue
-            if len(ratios) == 1 and not next(iter(ratios)).startswith("~") and "i" not in next(iter(ratios)):
-                return True
-    return False
+        sampled.append(values_there)
+    return any(_is_multiple(a, b) for i, a in enumerate(sampled) for b in sampled[:i])
+
+
+def _is_multiple(a: list, b: list) -> bool:
+    ratios = set()
+    for x, y in zip(a, b, strict=False):
+        if x is None or y is None or x == 0 or y == 0:
+            return False
+        ratios.add(values.number_key(values.divide(x, y)))
+    return len(a) == len(b) and len(ratios) == 1 and not any("~" in ratio or "i" in ratio for ratio in ratios)
 
 
 # -- what stands in the question

@@ -28,11 +28,11 @@ def _elements(text: str, profile) -> list[Reading]:
     \\sqrt{19}`.
     """
     node = tree_of(text, profile)
+    keys = [values.key(node, sign) for sign in ((1, -1) if values.has_sign_choice(node) else (1,))]
     worked = profile.unevaluated or worked_out(node)
-    if not values.has_sign_choice(node):
-        return [Reading(values.key(node), worked=worked)]
-    plus, minus = Reading(values.key(node, 1), worked=worked), Reading(values.key(node, -1), worked=worked)
-    return [plus] if plus == minus else [plus, minus]
+    if values.free_names(node) - {"i"} and not keys[0].startswith("f:"):
+        worked = profile.unevaluated  # the names cancel: (x+1) - x
+    return [Reading(key, worked=worked) for key in dict.fromkeys(keys)]
 
 
 _DOLLAR = pattern(r"(?<!\\)\$")
@@ -153,8 +153,9 @@ def _together(readings: list[Reading]) -> Reading:
     worked = all(reading.worked for reading in readings)
     unit = units.pop() if len(units) == 1 else None
     if None not in labels and len({_INDEX.sub("", label) for label in labels}) == len(labels):
-        if "".join(labels) in "xyz" or "".join(labels) in "abcd":
-            return Reading(f"({', '.join(reading.key for reading in readings)})", unit=unit, worked=worked)
+        if "".join(sorted(labels)) in ("xy", "xyz", "ab", "abc", "abcd"):
+            ordered = sorted(readings, key=lambda reading: reading.label)
+            return Reading(f"({', '.join(reading.key for reading in ordered)})", unit=unit, worked=worked)
         keys = [f"{reading.label}={reading.key}" for reading in readings]
     else:
         keys = [reading.key for reading in readings]

@@ -348,7 +348,7 @@ class _Reader:
             self.need("\\rfloor" if name == "lfloor" else "\\rceil")
             return self.node("call", name[1:], (inner,))
         if name in ("mathrm", "text", "operatorname", "mathbb", "mathcal"):
-            return self.roman(depth)
+            return self.roman(name, depth)
         if name in _ACCENTS:
             return self.accented(name, depth)
         if name == "circ":
@@ -375,10 +375,12 @@ class _Reader:
             inner = self.atom(depth + 1)
         return self.node("call", "root", (inner, index or ("num", Fraction(2))))
 
-    def roman(self, depth: int) -> Node:
+    def roman(self, command: str, depth: int) -> Node:
         """\\mathrm{e}, \\mathrm{i}, \\operatorname{arcsin}: one letter or a function's name, nothing longer."""
         match = self.match(_ROMAN)
         if match is None:
+            if self.peek("{") and command == "mathrm":
+                return self.bracketed("{", depth)  # \\mathbf{\\frac{3}{4}}
             raise Unreadable("text inside an expression")
         name = _ALIASES.get(match[1], match[1])
         if name in FUNCTIONS:

@@ -77,7 +77,8 @@ _DIFFERENCE = pattern(
 _LINE = pattern(r"\\mathbb ?\{R\}|\\mathbb R|\\mathrm ?\{R\}|\\R|(?:\\text ?\{ ?)?all (?:real numbers|reals)(?: ?\})?")
 _LINE_BUT = pattern(
     r"(?:\\text ?\{ ?)?all (?:real numbers|reals)(?: \$?x\$?)?,? (?:except|but|other than)(?: for)?(?: ?\})?(?: ?\$?x ?=)? ?"
-    r"(?P<hole>.{1,200})"
+    r"(?P<hole>.{1,200})",
+    re.I,
 )
 _EMPTY = pattern(r"\\emptyset|(?:\\text ?\{ ?)?(?:the )?empty set(?: ?\})?|\\\{ ?\\\}")
 

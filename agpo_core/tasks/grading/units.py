@@ -42,7 +42,7 @@ KNOWN = {
 _NAMES = frozenset(KNOWN.values())
 _LONG = any_of(" ".join(s for s in KNOWN if s.isascii() and s.isalpha() and len(s) > 1 and s != "in"))
 _POWER = r"(?: ?\^ ?\{?-?\d\}?)"
-_WORD = rf"(?:(?:square |cubic |sq\.? |cu\.? )?(?:{_LONG})(?![A-Za-z])\.?{_POWER}?|in ?\^ ?\{{?[23]\}}?|[¢€£¥₹])"
+_WORD = rf"(?:(?:square |cubic |sq\.? |cu\.? )?(?:{_LONG})(?![A-Za-z])\.?{_POWER}?|(?:square|cubic|sq\.?|cu\.?) in\b|in ?\^ ?\{{?[23]\}}?|[¢€£¥₹])"
 _BARE = pattern(rf"(?<=[\d.)}}]) ?(?P<unit>{_WORD}(?: ?(?:/|per) ?(?:{_WORD}|[smhg]\b{_POWER}?))?)\Z", re.I)
 # letters that are names elsewhere are units where one is divided by another, or stand apart from a plain number
 _RATE = pattern(
@@ -163,7 +163,7 @@ def _scales(unit: str) -> bool:
 
 def _is_operator(unit: str) -> bool:
     first = _LETTERS.match(unit.lower())
-    return bool(first) and first[0] in _OPERATORS or _scales(unit)
+    return unit != "K" and bool(first) and (first[0] in _OPERATORS or _scales(unit))
 
 
 def _may_follow(prefix: str) -> bool:

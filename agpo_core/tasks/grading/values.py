@@ -181,7 +181,7 @@ def coordinate(name: str, point: int) -> Fraction:
     if name in INTEGER_NAMES:
         return Fraction(WHOLE[hashed % len(WHOLE)])
     low, width = ((1, 35), (38, 70), (120, 200), (40, 80), (1, 35), (1100, 900), (1100, 900))[point % POINTS]
-    value = Fraction(low + hashed % width, 37)
+    value = Fraction(2 * (low + hashed % width) + 1, 74)  # an even denominator: (-1)^n is no real number there
     negative = point % POINTS in (3, 6) or (point % POINTS == 4 and hashed >> 20 & 1)
     return -value if negative else value
 
