@@ -170,7 +170,7 @@ def extract(text: str, profile: str | Profile) -> str | None:
         return reading is not None and not reading.key.startswith("raw:") and not _rambles(reading)
 
     found = stated(text, profile.kind, profile.otherwise, reads)
-    return found and (_trimmed(found) or None)
+    return (found and _trimmed(found)) or None
 
 
 _FULL_STOP = pattern(r"[^.]\.\Z")

@@ -25,6 +25,8 @@ from agpo_core.tasks.grading.words import CHINESE_NUMERAL
 
 LONGEST = 200_000  # characters of a response that are looked at, its end
 TAIL = 20_000  # of them, those in which an answer is looked for
+LONGEST_LINE = 1000  # characters of a statement
+MOST = 20  # statements that are read, from the last
 
 Reads = Callable[[str], bool]  # whether the profile's rules make something of a piece
 
@@ -56,10 +58,9 @@ def statement_part(text: str) -> str:
         return ""  # cut off while thinking
     if "<answer>" in text:
         text = text.rpartition("<answer>")[2].partition("</answer>")[0]
-    for following in _NEXT.finditer(text):
-        if _ANSWERED.search(text, max(0, following.start() - TAIL), following.start() + 1):
-            return text[: following.start()]
-    return text
+    answered = _ANSWERED.search(text)
+    following = answered and _NEXT.search(text, answered.end() - 1)
+    return text[: following.start()] if following else text
 
 
 # A mark of bold at the head or the end of a word; the power in 2**10 and in 2 ** 10 stays.
@@ -151,17 +152,17 @@ _CUE = pattern(
 )
 _HEADING = pattern(r"[#\s*_]{0,12}(?:the |final |my )*+answers?[\s*_]{0,4}\Z", re.I)
 _AFTER_LINK = pattern(r"(?:\s{0,3}[是为选:：]|\s{0,3}:|等于)++")
-_MARK = pattern(r"####(?!#)[ \t]{0,9}(?P<line>[^\n]{0,2000})")
+_MARK = pattern(r"####(?!#)[ \t]{0,9}(?P<line>[^\n]{0,1000})")
 _HOPE = pattern(r"\.?\s{0,3}I hope (?:it|this) is correct", re.I)
-_SENTENCE_END = pattern(r"(?<![a-zA-Z]\.[a-zA-Z])(?<!\bRs)[.。!?！？](?=\s|\Z)|[。]|[;；](?=\s[A-Za-z]{2})")
-_DISPLAY = pattern(r"\$\$.{1,2000}?\$\$|\\\[.{1,2000}?\\\]", re.S)
+_SENTENCE_END = pattern(r"(?<![a-zA-Z]\.[a-zA-Z])(?<!\bRs)(?<!\\)[.。!?！？](?=\s|\Z)|[。]|[;；](?=\s[A-Za-z]{2})")
+_DISPLAY = pattern(r"\$\$.{1,600}?\$\$|\\\[.{1,600}?\\\]", re.S)
 _INSTEAD = pattern(r",? but (?:rather )?|, (?:it is|it's) ")
 _OPEN_LINK = pattern(r"can|could|may|might", re.I)
 
 
 def _cued(text: str) -> list[Statement]:
     found: list[Statement] = []
-    for match in _CUE.finditer(text):
+    for match in list(_CUE.finditer(text))[-2 * MOST :]:
         start = match.end()
         if match[0][-1:].isalnum() and match["link"] is None and match["zh"] is None:  # "answer", and the line ends
             line = text.rfind("\n", 0, match.start()) + 1
@@ -183,7 +184,7 @@ def _cued(text: str) -> list[Statement]:
 
 def _line_from(text: str, start: int) -> str:
     """What is said from a place on: to the end of the line, or the first line that says anything, or a display."""
-    rest = text[start : start + 4000]
+    rest = text[start : start + LONGEST_LINE]
     rest = rest.lstrip(" *_\"'").lstrip("\n ")
     if display := _DISPLAY.match(rest):
         end = rest.find("\n", display.end())
@@ -195,7 +196,7 @@ def _line_from(text: str, start: int) -> str:
 
 
 def _marked(text: str) -> list[Statement]:
-    return [Statement(match.start("line"), "mark", match["line"].strip()) for match in _MARK.finditer(text)]
+    return [Statement(match.start("line"), "mark", match["line"].strip()) for match in list(_MARK.finditer(text))[-2 * MOST :]]
 
 
 def statements(text: str) -> list[Statement]:
@@ -238,7 +239,7 @@ _BETWEEN = pattern(
     r"|\$?(?: [a-z]{1,12})? (?:and )?\$?"
 )
 _CHANGED = pattern(r"\$?\s{0,2}(?:squared|cubed|factorial|个?半|不到|多(?!少)|or (?:more|less|fewer)|以上|以下|\^|\*\*|:\d|[+*/×÷](?=[\s\d$]))")
-_MATH_SPAN = pattern(r"\$\$([^$]{1,2000})\$\$|\$((?:[^$\\]|\\.){1,2000}+)\$|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]", re.S)
+_MATH_SPAN = pattern(r"\$\$([^$]{1,600})\$\$|\$((?:[^$\\]|\\.){1,600}+)\$|\\\((.{1,600}?)\\\)|\\\[(.{1,600}?)\\\]", re.S)
 _GOES_ON = pattern(
     r"\s{0,3}(?:[;,；，、和或](?!\s{0,3}(?:i\.\s?e|which|where|so|since|as|because|when|for))|[-+*/×÷:^%=<>~?|_]|\\(?:times|cdot|div|pm)"
     rf"|(?:{any_of('and or to out times plus minus million billion thousand hundred squared cubed percent but')})\b)"
@@ -393,7 +394,7 @@ def letters_in(body: str, reads: Reads) -> tuple[str | None, bool]:
 def _chosen(text: str) -> list[Statement]:
     """Sentences that choose a letter without the word "answer": 故选B, "Choice A is correct", "This is option (B)."."""
     found = []
-    for match in _CHOSEN.finditer(text):
+    for match in list(_CHOSEN.finditer(text))[-2 * MOST :]:
         letter = match["letters"] or match["l2"] or match["l3"] or match["l4"] or match["l5"] or match["l6"]
         if letter[0].isupper() and "或" not in match[0]:
             found.append(Statement(match.start(), "denied" if denied_at(text, match.start(), match.start()) else "cue", letter))
@@ -419,7 +420,7 @@ def answer(text: str, kind: str, otherwise: str, reads: Reads) -> str | None:
         found = sorted([*found, *_chosen(tail)], key=lambda one: one.at)
     inside = {"number": number_in, "formula": formula_in, "letters": letters_in}[kind]
     boxed = any(one.kind == "box" for one in found)
-    for one in reversed(found):
+    for one in found[: -MOST - 1 : -1]:
         said, spoke = _said(one, kind, inside, reads, boxed)
         if said is not None:
             return said
@@ -503,7 +504,7 @@ def last_math(text: str, reads: Reads) -> str | None:
     lines = _lines(text)
     if not lines:
         return None
-    line = _TOMBSTONE.sub("", lines[-1])
+    line = _TOMBSTONE.sub("", lines[-1][-2 * LONGEST_LINE :])
     spans = list(_MATH_SPAN.finditer(line))
     marked = _EMPHASIS.findall(text.rstrip().rpartition("\n")[2])
     if not spans and marked:
