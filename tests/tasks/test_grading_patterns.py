@@ -19,7 +19,7 @@ from agpo_core.tasks.grading.patterns import PATTERNS, pattern
 FOLDER = Path(patterns_module.__file__).parent
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 END = "\x01"  # what no pattern takes: a match that would end here fails, and the matcher goes back
-LENGTH = 6_000
+LENGTH = 5_000
 SECONDS = 1.0  # of CPU, for an input of 100,000 characters
 GOLDS = {"number": "5", "formula": "5", "letters": "B", "roles": "Al is a knight", "output": "5"}
 
@@ -77,8 +77,8 @@ def _of_class(items, rng) -> str:
     named = {ops.CATEGORY_DIGIT: "7", ops.CATEGORY_SPACE: " ", ops.CATEGORY_WORD: "w", ops.CATEGORY_NOT_WORD: "-",
              ops.CATEGORY_NOT_SPACE: "s", ops.CATEGORY_NOT_DIGIT: "d"}  # fmt: skip
     if items[0][0] is ops.NEGATE:
-        taken = re.compile("[" + "".join(re.escape(chr(a)) for op, a in items[1:] if op is ops.LITERAL) + "]|$^")
-        return rng.choice([c for c in "a1 -$x," if not taken.match(c)] or ["é"])
+        taken = {chr(a) for op, a in items[1:] if op is ops.LITERAL}
+        return rng.choice([c for c in "a1 -$x,é" if c not in taken])
     op, argument = rng.choice(items)
     return chr(argument) if op is ops.LITERAL else chr(argument[0]) if op is ops.RANGE else named[argument]
 
@@ -125,9 +125,9 @@ def test_no_pattern_takes_more_than_twice_the_time_for_twice_the_input(part):
     for compiled in PATTERNS[part::12]:
         for unit in inputs_of(compiled):
             short, long = (unit * (length // len(unit) + 1) + END for length in (LENGTH, 2 * LENGTH))
-            if seconds(compiled, long) > 0.02:
+            if seconds(compiled, long) > 0.05:
                 once, twice = (min(seconds(compiled, text) for _ in range(3)) for text in (short, long))
-                if twice > 0.02 and twice > 3 * once or twice > SECONDS / 4:
+                if twice > 3 * once or twice > SECONDS / 4:
                     slow.append((compiled.pattern, unit, once, twice))
     assert slow == []
 

@@ -169,7 +169,7 @@ _TEXT_LEAD = pattern(r"\\text ?\{ ?(?:the )?(?:final )?answer(?: is|:| is:)? ?\}
 _INLINE_DOLLAR = pattern(r"(?<!\\)\$")
 _FULL_STOP = pattern(r"[^.]\.\Z")
 _HALF_DAY = pattern(r"\b[ap]\.\s?m\.\Z", re.I)
-_HANGING = pattern(r"(?:[,;:]++|(?<!\\)\\)\Z")
+_HANGING = pattern(r"(?:(?<![,;:])[,;:]++|(?<!\\)\\)\Z")
 
 
 def unwrap(text: str) -> str:

@@ -101,7 +101,7 @@ _NAMED = pattern(
 _OPTION = pattern(
     r"\$?\\?(?:(?:text|textbf|mathbf|mathrm) ?\{ ?)?\([A-H]\)(?:\\[ ,;:]| |~|\}|\$){1,6}+(?P<value>[^ ].{0,400})", re.S
 )
-_SUM = pattern(r"\$?[A-Za-z](?:_\{?\w\}?)? ?(?:[-+] ?[A-Za-z](?:_\{?\w\}?)? ?){1,3}= ?(?P<value>[-\d.,/ ]{1,30})\$?")
+_SUM = pattern(r"\$?(?:[A-Z]{2}\^\{?2\}? ?|[A-Za-z](?:_\{?\w\}?)? ?(?:[-+] ?[A-Za-z](?:_\{?\w\}?)? ?){1,3})= ?(?P<value>[-\d.,/ ]{1,30})\$?")
 
 
 def _unnamed(gold: str, candidate: str, right: Reading, given: Reading, profile: Profile) -> tuple[Reading, Reading]:
@@ -136,7 +136,7 @@ def _contradict(gold: Reading, given: Reading, profile: Profile) -> bool:
     )
 
 
-_SHARE = pattern(r"\d++/\d++|0\.\d++")
+_SHARE = pattern(r"\A\d++/\d++|\A0\.\d++")
 
 
 def _is_share(key: str) -> bool:

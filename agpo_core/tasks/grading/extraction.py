@@ -150,7 +150,7 @@ _CUE = pattern(
     r"|(?:答案(?:应该|应)?(?P<zh>并?不是|可能|[是为选:：]|等于)|【答案】|(?<![^\s。.】])答[:：]|^A:(?=\s))",
     re.I | re.M,
 )
-_HEADING = pattern(r"[#\s*_]{0,12}(?:the |final |my )*+answers?[\s*_]{0,4}\Z", re.I)
+_HEADING = pattern(r"\A[#\s*_]{0,12}(?:the |final |my )*+answers?[\s*_]{0,4}\Z", re.I)
 _AFTER_LINK = pattern(r"(?:\s{0,3}[是为选:：]|\s{0,3}:|等于)++")
 _MARK = pattern(r"####(?!#)[ \t]{0,9}(?P<line>[^\n]{0,1000})")
 _HOPE = pattern(r"\.?\s{0,3}I hope (?:it|this) is correct", re.I)
@@ -166,7 +166,7 @@ def _cued(text: str) -> list[Statement]:
         start = match.end()
         if match[0][-1:].isalnum() and match["link"] is None and match["zh"] is None:  # "answer", and the line ends
             line = text.rfind("\n", 0, match.start()) + 1
-            if not _HEADING.fullmatch(text, line, start):
+            if not _HEADING.fullmatch(text[line:start]):
                 continue
         if after := _AFTER_LINK.match(text, start):
             start = after.end()
@@ -306,7 +306,7 @@ def _last_of(clause: str, reads: Reads) -> str | None:
             break
         kept.append(match)
     chosen = kept[-1]
-    if denied_at(clause, chosen.start(), chosen.end()) or _CHANGED.match(clause, chosen.end()):
+    if _HANGING.search(clause) or denied_at(clause, chosen.start(), chosen.end()) or _CHANGED.match(clause, chosen.end()):
         return None
     piece = chosen[0].strip()
     return piece if reads(piece) else None
@@ -356,11 +356,11 @@ _WORDS_ONLY = pattern(r"[A-Za-z\u4e00-\u9fff\s,.'’:*]*+")
 
 _LETTER_GROUP = (
     r"[A-H](?:(?:[\])}$\"”'\\]{0,3} ?(?:[,;、，和与&/|或]|,? ?and\b|,? ?or\b(?: maybe)?)? ?(?:[(\[$\"“]|\\\(|\\(?:text|textbf|mathrm|mathbf)\{){0,2})"
-    r"[A-H](?![a-z']| (?:is|was|are)\b))*+"
+    r"[A-H](?![a-z']| (?:is|was|are)\b| ?[不错]))*+"
 )
 _ARTICLE = any_of("because since as is and or for with by due so but from given in if when while not")
 _LETTERS = rf"(?P<letters>{_LETTER_GROUP})(?![A-Za-z]|'[a-z])(?<!A(?= (?!(?:{_ARTICLE})\b)[a-z]))"
-_DRESS = r"(?:[\s(\[{$\"“‘'*:]|\\\(|\\(?:text|textbf|mathrm|mathbf|boxed)\{){0,6}+(?:(?:option|choice|选项?)[\s(\[$]{0,3})?"
+_DRESS = r"(?:(?:probably|clearly|definitely|simply|likely|therefore|thus) )?(?:[\s(\[{$\"“‘'*:]|\\\(|\\(?:text|textbf|mathrm|mathbf|boxed)\{){0,6}+(?:(?:option|choice|选项?)[\s(\[$]{0,3})?"
 _LETTER_FIRST = pattern(_DRESS + _LETTERS)
 _LOWER = pattern(r"[\s\"']{0,3}(?:\((?P<a>[a-h])\)|(?P<b>[a-h])[).]?(?=\s{0,3}\Z))")
 _NAMED_LETTER = pattern(
@@ -370,7 +370,7 @@ _CHOSEN = pattern(
     rf"(?P<zh>(?<![不未])(?:故|应|所以|本题|则)?选(?:择|项)?[是为]?[项:：\s(（]{{0,4}}){_LETTERS}(?! ?[不错缺])"
     rf"|(?P<zh2>(?:选项)?[(（]?(?P<l2>[A-H])[)）]?(?:选?项)?(?:是?正确|对|符合|成立))"
     rf"|\b(?:choice|option) \(?(?P<l3>[A-H])\)? (?:is|must be|seems)(?: the)? (?:correct|right|best)"
-    rf"|(?<![A-Za-z])(?P<l6>[A-H]) is the (?:correct|right|best|only)"
+    rf"|(?<![A-Za-z])(?P<l6>[A-H]) is (?:the )?(?:correct|right|best|only)"
     rf"|\bis (?:option|choice|answer) \(?(?P<l5>[A-H])\)?(?![A-Za-z])"
     rf"|\b(?:this is|thus|so|hence|therefore|leaving|choose|pick|select|matches|be|becomes)(?: option| choice| answer)? \(?(?P<l4>[A-H])\)?(?=[\s.:]{{0,3}}(?:\Z|\n|\. ))",
     re.I,
@@ -526,7 +526,7 @@ def last_math_or_number(text: str, reads: Reads) -> str | None:
     return last_math(text, reads) or last_number(text, reads)
 
 
-_ALONE = pattern(r"[(\[*\s]{0,4}([A-H])[)\].:*\s]{0,4}")
+_ALONE = pattern(r"[(（\[*\s]{0,4}([A-H])[)）\].:*\s]{0,4}")
 _HEADS = pattern(r"[(\[]?([A-H])[)\].:]\s{1,3}\S")
 _ENDS = pattern(r"[:：=] ?\(?([A-H])\)?\.?\Z")
 _ROW = pattern(r"[A-H](?:[,、和与 ]{0,3}[A-H])++")

@@ -460,7 +460,7 @@ def _brackets_close_last(text: str) -> bool:
 
 
 _MATRIX = pattern(
-    r"(?P<front>[^&]{0,200}?)(?:[(\[|]|\\\{)? ?"
+    r"\A(?P<front>[^&]{0,200}?)(?:[(\[|]|\\\{)? ?"
     r"\\begin ?\{(?P<kind>[pbBvV]?(?:small)?matrix|array)\}(?: ?\{[lcr| ]*+\})?(?P<body>.{0,2000}?)"
     r"\\end ?\{(?P=kind)\} ?(?:[)\]|]|\\\})?(?P<back>.{0,200})",
     re.S,

@@ -58,7 +58,7 @@ _DERIVATIVE = pattern(
     r"\\frac ?\{ ?(?:d|\\partial) ?(\^ ?\{?\d\}?)? ?((?:[^{}]|\{[^{}]*+\})*+)\} ?"
     r"\{ ?(?:d|\\partial) ?((?:[^{}]|\{[^{}]*+\})++)\}"
 )
-_REPEATING = pattern(r"(\d*+)\.(\d*+)\\(?:overline|dot|bar) ?\{?(\d++)\}?")
+_REPEATING = pattern(r"(\d{0,99}+)\.(\d{0,99}+)\\(?:overline|dot|bar) ?\{?(\d++)\}?")
 _COMMAND = pattern(r"\\([A-Za-z]++)")
 _PRIMES = pattern(r"\{? ?((?:\\prime ?)++)\}?")
 _QUOTES = pattern(r"'++")

@@ -28,7 +28,7 @@ MIXED = rf"(?:\d++(?: (?=\d)| ?又 ?| ?(?=\\)){FRACTION})"
 POWER_OF_TEN = r"(?: ?(?:\\times|\\cdot|\*|x|X|×) ?10 ?(?:\^|\*\*) ?[{(]? ?[-+]? ?\d{1,3} ?[})]?|[eE][-+]?\d{1,3}(?![\d.]))"
 VALUE = rf"(?:{MIXED}|{FRACTION}|{DECIMAL}{POWER_OF_TEN}?)"
 
-_SIGNED = r"(?P<sign>[-+])? ?"
+_SIGNED = r"\A(?P<sign>[-+])? ?"
 _DECIMAL = pattern(rf"{_SIGNED}(?P<digits>{DECIMAL})\.?")
 _FRACTION = pattern(
     rf"{_SIGNED}(?:(?P<whole>\d++)(?: (?=\d)| ?又 ?| ?(?=\\)))?"

@@ -109,7 +109,7 @@ def time_of_day(text: str, profile) -> Reading | None:
 
 
 _BASE = pattern(
-    r"\(? ?(?P<digits>[0-9A-Fa-f]{1,200}(?:\.[0-9A-Fa-f]{1,200})?|\.[0-9]{1,200}) ?\)? ?"
+    r"\A\(? ?(?P<digits>[0-9A-Fa-f]{1,200}(?:\.[0-9A-Fa-f]{1,200})?|\.[0-9]{1,200}) ?\)? ?"
     r"(?:_ ?\{? ?\(?(?P<base>\d{1,2}|[a-z]{1,9})\)? ?\}?|,? ?\(?(?:in )?base[- ](?P<base2>\d{1,2}|[a-z]{1,9})\)?)"
 )
 _BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,

@@ -68,7 +68,7 @@ def end_of(text: str, profile) -> End:
     return End(0, value, key)
 
 
-BRACKETED = pattern(r"(?P<open>[(\[\]])(?P<inside>.{0,2000})(?P<close>[)\]\[])", re.S)
+BRACKETED = pattern(r"\A(?P<open>[(\[\]])(?P<inside>.{0,2000})(?P<close>[)\]\[])", re.S)
 _UNION = pattern(r"\\(?:bigcup|cup)(?![A-Za-z])|(?<=[)\]}]) ?U ?(?=[(\[\\])|并")
 _DIFFERENCE = pattern(
     r"\\(?:setminus|smallsetminus)(?![A-Za-z])|(?<=\}) ?- ?(?=\\\{)|\\(?=\\\{)"
