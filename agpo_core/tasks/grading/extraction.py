@@ -367,7 +367,7 @@ _NAMED_LETTER = pattern(
     rf"(?:(?:leaving|leaves|left with|option|choice|is|are|be|thus|therefore|选项?|是)[\s($*:]{{1,3}}|选){_LETTERS}(?! ?[不错])", re.I
 )
 _CHOSEN = pattern(
-    rf"(?P<zh>(?<![不未])(?:故|应|所以|本题|则)?选(?:择|项)?[是为]?[项:：\s(（]{{0,4}}){_LETTERS}(?! ?[不错缺])"
+    rf"(?P<zh>(?<![不未])(?:故|应|所以|本题|则)?选(?:择|项)?[是为]?[项:：\s(（]{{0,4}}|正确的(?:选项)?[是为]){_LETTERS}(?! ?[不错缺])"
     rf"|(?P<zh2>(?:选项)?[(（]?(?P<l2>[A-H])[)）]?(?:选?项)?(?:是?正确|对|符合|成立))"
     rf"|\b(?:choice|option) \(?(?P<l3>[A-H])\)? (?:is|must be|seems)(?: the)? (?:correct|right|best)"
     rf"|(?<![A-Za-z])(?P<l6>[A-H]) is (?:the )?(?:correct|right|best|only)"

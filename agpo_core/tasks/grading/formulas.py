@@ -213,7 +213,7 @@ _NAMED_POINT = pattern(r"(?P<name>[A-Z]'?(?:_\{?\d\}?)?) ?(?P<point>\([^()]{0,20
 _CAPITALS = pattern(r"[A-Z]{2,20}")
 _INDEXED = pattern(r"_ ?(?:\{[^{}]*+\}|\w)")
 _WORKED = pattern(r"\d|\\sqrt|\\frac|\A-")
-_LETTERED = pattern(r"[A-Za-z\\]")
+_LETTERED = pattern(r"\\[A-Za-z]|[A-Za-z]{2}")  # a sum, a unit: what no rule reads may yet be said
 
 
 def _relation(text: str, profile) -> Reading | None:
