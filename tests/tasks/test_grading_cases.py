@@ -73,7 +73,9 @@ def test_equivalence_is_transitive_over_all_right_answers_without_marks():
             continue
         right = [c.candidate for c in CASES if (c.benchmark, c.gold) == (benchmark, gold) and c.should_match]
         readings = {read(answer, benchmark) for answer in right}
-        if not any(reading.clock for reading in readings) and all(len({getattr(r, mark) for r in readings} - {None}) < 2 for mark in ("unit", "label", "half")):
+        if not any(reading.clock for reading in readings) and all(
+            len({getattr(r, mark) for r in readings} - {None}) < 2 for mark in ("unit", "label", "half")
+        ):
             assert all(equivalent(a, b, benchmark) for a in right for b in right)
 
 

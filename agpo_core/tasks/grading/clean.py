@@ -29,14 +29,26 @@ _SYMBOLS = {
     "⌈": r"\lceil ", "⌉": r"\rceil ", "∖": r"\setminus ", "…": r"\ldots ", "％": "%", "﹪": "%", "￥": "¥",
 }  # fmt: skip
 _SYMBOLS |= {chr(0x3B1 + i): rf"\{name} " for i, name in enumerate(_GREEK.split()) if name != "_"}
-_SYMBOLS |= {"Δ": r"\Delta ", "Ω": r"\Omega ", "Σ": r"\Sigma ", "Φ": r"\Phi ", "Γ": r"\Gamma ", "ϕ": r"\phi ", "Ω": r"\Omega "}
+_SYMBOLS |= {
+    "Δ": r"\Delta ",
+    "Ω": r"\Omega ",
+    "Σ": r"\Sigma ",
+    "Φ": r"\Phi ",
+    "Γ": r"\Gamma ",
+    "ϕ": r"\phi ",
+    "\u2126": r"\Omega ",
+}
 _RUNS = pattern(f"[{''.join(_SUPERSCRIPTS)}]++|[{''.join(_SUBSCRIPTS)}]++")
 _CIRCLED = pattern("[①-⑳]")
 
 # What is typed differently and says the same, a character for a character: digits, hyphens, blanks.
-_TYPED = {c: str(d) for c in map(chr, range(0x80, sys.maxunicode + 1)) if (d := unicodedata.decimal(c, None)) is not None}
+_TYPED = {
+    c: str(d) for c in map(chr, range(0x80, sys.maxunicode + 1)) if (d := unicodedata.decimal(c, None)) is not None
+}
 _TYPED |= dict.fromkeys("‐‑‒–−﹣－⁃", "-") | {c: " " for c in map(chr, range(0x80, 0x3100)) if c.isspace()}
-_TYPED = {ord(c): said for c, said in _TYPED.items()} | dict.fromkeys(range(0x200B, 0x2010)) | {0xFEFF: None, 0x2060: None}
+_TYPED = (
+    {ord(c): said for c, said in _TYPED.items()} | dict.fromkeys(range(0x200B, 0x2010)) | {0xFEFF: None, 0x2060: None}
+)
 _THIN = pattern("(?<=\\d)[\u00a0\u2009\u202f\u2007](?=\\d{3}(?!\\d))")
 
 
@@ -107,7 +119,8 @@ def _compatible(char: str) -> str:
 
 _COLOURED = pattern(r"\\textcolor ?\{[a-z]++\} ?\{|\\underline ?\{|\{ ?\\color ?\{[a-z]++\}")
 _DECORATION = pattern(
-    r"\\color ?\{[a-z]++\}|\\(?:tag|phantom|hspace|vspace)\*? ?\{[^{}]*+\}|\\(?:therefore|checkmark|blacksquare|square)\b"
+    r"\\color ?\{[a-z]++\}|\\(?:tag|phantom|hspace|vspace)\*? ?\{[^{}]*+\}|\\(?:therefore|checkmark|blacksquare"
+    r"|square)\b"
 )
 _PARTED = pattern(r"(?<=\d)(?:\{,\}|,\s{0,9}\\!|\\,|\\ )\s{0,9}(?=\d{3}(?!\d))")
 _TIMES = pattern(r"(?<=\d) ?[xX] ?(?=10 ?\^)")  # 8.7 x 10^8
@@ -121,9 +134,9 @@ def fold_latex(text: str) -> str:
 
     Case: `10,\\!080`, `11,\\! 111,\\! 111,\\! 100`, `10{,}000`, `\\left(3,4\\right]`, `\\dfrac43`.
     """
-    text = _PARTED.sub("", text)
+    text = _PARTED.sub("", text) if "," in text or "\\ " in text else text
     text = text.replace("{:}", ":").replace("{,}", ",").replace("+/-", "\\pm ")
-    text = _TIMES.sub(r"\\times ", text)
+    text = _TIMES.sub(r"\\times ", text) if "10" in text else text
     if "\\" not in text:
         return text.replace("~", " ")
     text = _DECORATION.sub("", _COLOURED.sub("{", text)).replace("\\not=", "\\ne ").replace("\\not =", "\\ne ")
@@ -160,7 +173,8 @@ def _fold_command(match: re.Match) -> str:
 _BOLD = pattern(r"(\*\*|__|\*|`)(.{1,2000})\1", re.S)
 _BOXED = pattern(r"\\(?:boxed|fbox|framebox)\s{0,9}\{")
 _LEAD = pattern(
-    rf"(?:{any_of('so thus therefore hence')}|(?:the )?(?:final |correct )?answer)\s{{0,9}}(?:(?:is|are)\b|=|:)?\s{{0,9}}:?(?:\s++|(?<=:)|(?<=r)(?=\d))"
+    rf"(?:{any_of('so thus therefore hence')}|(?:the )?(?:final |correct )?answer)\s{{0,9}}(?:(?:is|are)\b|="
+    rf"|:)?\s{{0,9}}:?(?:\s++|(?<=:)|(?<=r)(?=\d))"
     r"|(?:最终|最后)?答案\s{0,9}[应是为选:]{0,3}\s{0,9}|(?:故?选(?:项|择)?|故|所以|因此)\s{0,9}[是为选]?\s{0,9}:?\s{0,9}"
     r"|(?:约等于|约为|大约|约|\\approx(?![a-z]))\s{0,9}|= ?(?!=)",
     re.I,

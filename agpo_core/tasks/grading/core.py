@@ -96,12 +96,16 @@ def equivalent(gold: str, candidate: str, profile: str | Profile) -> bool:
 
 
 _NAMED = pattern(
-    r"\$?(?P<name>\\(?:mathbf|mathrm|text) ?\{[A-Za-z]\}|[A-Za-z])(?:_\{?\w\}?)?(?: ?\(\w\))? ?= ?(?P<value>[^=]{1,400})"
+    r"\$?(?P<name>\\(?:mathbf|mathrm|text) ?\{[A-Za-z]\}|[A-Za-z])(?:_\{?\w\}?)?(?: ?\(\w\))? ?= ?"
+    r"(?P<value>[^=]{1,400})"
 )
 _OPTION = pattern(
     r"\$?\\?(?:(?:text|textbf|mathbf|mathrm) ?\{ ?)?\([A-H]\)(?:\\[ ,;:]| |~|\}|\$){1,6}+(?P<value>[^ ].{0,400})", re.S
 )
-_SUM = pattern(r"\$?(?:[A-Z]{2}\^\{?2\}? ?|[A-Za-z](?:_\{?\w\}?)? ?(?:[-+] ?[A-Za-z](?:_\{?\w\}?)? ?){1,3})= ?(?P<value>[-\d.,/ ]{1,30})\$?")
+_SUM = pattern(
+    r"\$?(?:[A-Z]{2}\^\{?2\}? ?|[A-Za-z](?:_\{?\w\}?)? ?(?:[-+] ?[A-Za-z](?:_\{?\w\}?)? ?){1,3})= ?"
+    r"(?P<value>[-\d.,/ ]{1,30})\$?"
+)
 
 
 def _unnamed(gold: str, candidate: str, right: Reading, given: Reading, profile: Profile) -> tuple[Reading, Reading]:
@@ -110,7 +114,9 @@ def _unnamed(gold: str, candidate: str, right: Reading, given: Reading, profile:
     Case: OCW `e^{t} / 3` is `y = e^{t}/3`; MATH `y = 2x + 3` is `2x + 3`, as by Hendrycks' rule; AMC `36` is `x + y = 36`.
     """
     if not profile.whole and (option := _OPTION.fullmatch(candidate.strip())) and right.key != given.key:
-        return right, read(option["value"], profile) or given  # the option's letter and its text, for a gold that is the text
+        return right, read(
+            option["value"], profile
+        ) or given  # the option's letter and its text, for a gold that is the text
     if profile.whole or profile.equations_stay or ("=" in gold) == ("=" in candidate):
         return right, given
     named, other = (gold, given) if "=" in gold else (candidate, right)

@@ -14,12 +14,12 @@ What is found is a piece of the response; reading it comes after.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agpo_core.tasks.grading.clean import fold_typed
 from agpo_core.tasks.grading.language import denied_at, denies, leaves_open
-from agpo_core.tasks.grading.numerals import DECIMAL, MIXED, FRACTION, POWER_OF_TEN, SIGN
+from agpo_core.tasks.grading.numerals import DECIMAL, FRACTION, MIXED, POWER_OF_TEN, SIGN
 from agpo_core.tasks.grading.patterns import any_of, pattern
 from agpo_core.tasks.grading.words import CHINESE_NUMERAL
 
@@ -43,10 +43,13 @@ class Statement:
 # -- the part of a response that states
 
 _NEXT = pattern(
-    r"\n[ \t]{0,9}\n[ \t]{0,9}(?:#{1,6} |\*\*)?(?:Q|Question|Problem|Exercise|Human|User|Instruction|Input|问题|题目) ?\d{0,3} ?[:：]"
+    r"\n[ \t]{0,9}\n[ \t]{0,9}(?:#{1,6} |\*\*)?(?:Q|Question|Problem|Exercise|Human|User|Instruction|Input|问题"
+    r"|题目) ?\d{0,3} ?[:：]"
     r"|\n[ \t]{0,9}(?:Human|User|Instruction): |<\|im_start\|>user"
 )
-_ANSWERED = pattern(r"\\boxed|answer(?: is\b|s are\b|\W{0,3}:)|####|答案 ?[是为:：]|故选|\d[^\n]{0,40}[.!。$)] ?\n", re.I)
+_ANSWERED = pattern(
+    r"\\boxed|answer(?: is\b|s are\b|\W{0,3}:)|####|答案 ?[是为:：]|故选|\d[^\n]{0,40}[.!。$)] ?\n", re.I
+)
 
 
 def statement_part(text: str) -> str:
@@ -115,8 +118,10 @@ def _boxed(text: str) -> list[Statement]:
     words: list[str] = []
     for box in boxes(text):
         between = text[groups[-1][-1][1] : box[0]] if groups else "\n"
-        joined = len(between) <= 40 and between.strip(" $") and (
-            "\n" not in between and _JOIN.fullmatch(between) or _BULLET.fullmatch(between)
+        joined = (
+            len(between) <= 40
+            and between.strip(" $")
+            and ("\n" not in between and _JOIN.fullmatch(between) or _BULLET.fullmatch(between))
         )
         if joined:
             groups[-1].append(box)
@@ -145,7 +150,8 @@ _LINKING = (
     r"|(?:will|would|should|must|can|could|may|might)(?:n['’]t| ?not)? be)(?P<not>n['’]t\b| not\b)?"
 )
 _CUE = pattern(
-    r"\b(?:answers?|correct (?:choice|option))\b(?:\s{1,3}(?:to|for|of|in)\b[^\n]{0,80}?|, [^,\n]{0,60},| ?\([^()\n]{0,60}\)| (?:we|you|I|that|which)\b[^\n.:=]{0,40}?)?"
+    r"\b(?:answers?|correct (?:choice|option))\b(?:\s{1,3}(?:to|for|of|in)\b[^\n]{0,80}?|, [^,\n]{0,60},| ?\([^"
+    r"()\n]{0,60}\)| (?:we|you|I|that|which)\b[^\n.:=]{0,40}?)?"
     rf"[\s\"'’)*_]{{0,4}}(?:, )?(?:(?:therefore|then|thus|hence|so|now) )?(?:{_LINKING}\b|[:=：]|-(?=\s)|(?=\n))"
     r"|(?:答案(?:应该|应)?(?P<zh>并?不是|可能|[是为选:：]|等于)|【答案】|(?<![^\s。.】])答[:：]|^A:(?=\s))",
     re.I | re.M,
@@ -171,7 +177,12 @@ def _cued(text: str) -> list[Statement]:
         if after := _AFTER_LINK.match(text, start):
             start = after.end()
         body = _line_from(text, start)
-        if match["not"] or match["zh"] in ("不是", "并不是") or "not" in (match["link"] or "") or "n't" in (match["link"] or ""):
+        if (
+            match["not"]
+            or match["zh"] in ("不是", "并不是")
+            or "not" in (match["link"] or "")
+            or "n't" in (match["link"] or "")
+        ):
             kind = "denied"
             if instead := _INSTEAD.search(body):  # not B but C
                 kind, body = "cue", body[instead.end() :]
@@ -196,7 +207,10 @@ def _line_from(text: str, start: int) -> str:
 
 
 def _marked(text: str) -> list[Statement]:
-    return [Statement(match.start("line"), "mark", match["line"].strip()) for match in list(_MARK.finditer(text))[-2 * MOST :]]
+    return [
+        Statement(match.start("line"), "mark", match["line"].strip())
+        for match in list(_MARK.finditer(text))[-2 * MOST :]
+    ]
 
 
 def statements(text: str) -> list[Statement]:
@@ -221,7 +235,9 @@ _QUANTITY = pattern(
     rf"(?:{SIGN}|(?<![\w)\]}}])-)?(?:\\?\$|[€£¥₹])?(?<![\d.])(?:{MIXED}|{FRACTION}|百分之[\d.{CHINESE_NUMERAL}点]{{1,9}}"
     rf"|{DECIMAL}{POWER_OF_TEN}?)(?: ?\\?%|[万亿]|[kKMB]\b| (?:{_SCALE_WORDS})\b| and a half\b)?"
 )
-_CHINESE_QUANTITY = pattern(rf"{_ZH}{{1,12}}分之{_ZH}{{1,12}}|百分之{_ZH}{{1,9}}|{_ZH}{{1,20}}(?:点{_ZH}{{1,9}})?(?![分点])")
+_CHINESE_QUANTITY = pattern(
+    rf"{_ZH}{{1,12}}分之{_ZH}{{1,12}}|百分之{_ZH}{{1,9}}|{_ZH}{{1,20}}(?:点{_ZH}{{1,9}})?(?![分点])"
+)
 _LAST_EQUALS = pattern(r"(?<![<>=!:])=(?!=)|≈|\\approx(?![a-z])")
 _CLAUSE = pattern(r"[,，;；](?!\d{3}(?!\d))|[(（]| (?:because|since|as|which|so|for|that is|i\.e\.)(?= )")
 _ADJUNCT = pattern(
@@ -235,13 +251,19 @@ _ADVERBS = pattern(
 )
 _COPULA = pattern(r"(?<![A-Za-z])(?:is|are|equals|equal to|was|be|gives|get|becomes|为|是|等于)(?![A-Za-z])")
 _BETWEEN = pattern(
-    r"(?: ?[A-Za-z]{1,12})?\$?\s{0,2}(?:\b(?:or|to|and|plus|minus|times|x|by)\b|[+*×÷^:/~]|-|或者?|到|至|余|的|元|……|\\times|\\cdot)\s{0,2}\$?"
+    r"(?: ?[A-Za-z]{1,12})?\$?\s{0,2}(?:\b(?:or|to|and|plus|minus|times|x|by)\b|[+*×÷^:/~]|-|或者?|到|至|余|的|元|……"
+    r"|\\times|\\cdot)\s{0,2}\$?"
     r"|\$?(?: [a-z]{1,12})? (?:and )?\$?"
 )
-_CHANGED = pattern(r"\$?\s{0,2}(?:squared|cubed|factorial|个?半|不到|多(?!少)|or (?:more|less|fewer)|以上|以下|\^|\*\*|:\d|[+*/×÷](?=[\s\d$]))")
-_MATH_SPAN = pattern(r"\$\$([^$]{1,600})\$\$|\$((?:[^$\\]|\\.){1,600}+)\$|\\\((.{1,600}?)\\\)|\\\[(.{1,600}?)\\\]", re.S)
+_CHANGED = pattern(
+    r"\$?\s{0,2}(?:squared|cubed|factorial|个?半|不到|多(?!少)|or (?:more|less|fewer)|以上|以下|\^|\*\*|:\d|[+*/×÷](?=[\s\d$]))"
+)
+_MATH_SPAN = pattern(
+    r"\$\$([^$]{1,600})\$\$|\$((?:[^$\\]|\\.){1,600}+)\$|\\\((.{1,600}?)\\\)|\\\[(.{1,600}?)\\\]", re.S
+)
 _GOES_ON = pattern(
-    r"\s{0,3}(?:[;,；，、和或](?!\s{0,3}(?:i\.\s?e|which|where|so|since|as|because|when|for))|[-+*/×÷:^%=<>~?|_]|\\(?:times|cdot|div|pm)"
+    r"\s{0,3}(?:[;,；，、和或](?!\s{0,3}(?:i\.\s?e|which|where|so|since|as|because|when|for))|[-+*/×÷:^%=<>~?|_]|\\"
+    r"(?:times|cdot|div|pm)"
     rf"|(?:{any_of('and or to out times plus minus million billion thousand hundred squared cubed percent but')})\b)"
 )
 _HANGING = pattern(r"(?:\b(?:and|or)|[和或])\s{0,3}\Z")  # "$5 and $6": what lies between these dollars is no formula
@@ -278,7 +300,11 @@ def number_in(body: str, reads: Reads) -> tuple[str | None, bool]:
     for match in _LAST_EQUALS.finditer(body):
         tail = body[match.end() :]
     for piece in (body, tail):
-        piece = piece.strip().removesuffix("$") if piece.count("$") == 1 and not piece.lstrip(" -").startswith(("$", "\\$")) else piece
+        piece = (
+            piece.strip().removesuffix("$")
+            if piece.count("$") == 1 and not piece.lstrip(" -").startswith(("$", "\\$"))
+            else piece
+        )
         if reads(piece):
             return piece.strip(), True
     if denies(tail[:40]) and not quantities(tail.partition(",")[0]):
@@ -306,7 +332,11 @@ def _last_of(clause: str, reads: Reads) -> str | None:
             break
         kept.append(match)
     chosen = kept[-1]
-    if _HANGING.search(clause) or denied_at(clause, chosen.start(), chosen.end()) or _CHANGED.match(clause, chosen.end()):
+    if (
+        _HANGING.search(clause)
+        or denied_at(clause, chosen.start(), chosen.end())
+        or _CHANGED.match(clause, chosen.end())
+    ):
         return None
     piece = chosen[0].strip()
     return piece if reads(piece) else None
@@ -343,9 +373,19 @@ def formula_in(body: str, reads: Reads) -> tuple[str | None, bool]:
     if denies(sentence) or leaves_open(sentence):
         return None, bool(spans or numbers)
     spanned = _MATH_SPAN.search(sentence)
-    if len(spans) == 1 and reads(spans[0]) and not _GOES_ON.match(sentence, spanned.end()) and _WORDS_ONLY.fullmatch(_MATH_SPAN.sub("", sentence)):
+    if (
+        len(spans) == 1
+        and reads(spans[0])
+        and not _GOES_ON.match(sentence, spanned.end())
+        and _WORDS_ONLY.fullmatch(_MATH_SPAN.sub("", sentence))
+    ):
         return spans[0], True
-    if not spans and len(numbers) == 1 and _WORDS_ONLY.fullmatch(sentence[: numbers[0].start()]) and _WORDS_ONLY.fullmatch(sentence[numbers[0].end() :]):
+    if (
+        not spans
+        and len(numbers) == 1
+        and _WORDS_ONLY.fullmatch(sentence[: numbers[0].start()])
+        and _WORDS_ONLY.fullmatch(sentence[numbers[0].end() :])
+    ):
         return (numbers[0][0], True) if reads(numbers[0][0]) else (None, True)
     return None, bool(spans or numbers)
 
@@ -355,7 +395,8 @@ _WORDS_ONLY = pattern(r"[A-Za-z\u4e00-\u9fff\s,.'’:*]*+")
 # -- letters
 
 _LETTER_GROUP = (
-    r"[A-H](?:(?:[\])}$\"”'\\]{0,3} ?(?:[,;、，和与&/|或]|,? ?and\b|,? ?or\b(?: maybe)?)? ?(?:[(\[$\"“]|\\\(|\\(?:text|textbf|mathrm|mathbf)\{){0,2})"
+    r"[A-H](?:(?:[\])}$\"”'\\]{0,3} ?(?:[,;、，和与&/|或]|,? ?and\b|,? ?or\b(?: maybe)?)? ?(?:[(\[$\"“]|\\\(|\\"
+    r"(?:text|textbf|mathrm|mathbf)\{){0,2})"
     r"[A-H](?![a-z']| (?:is|was|are)\b| ?[不错]))*+"
 )
 _ARTICLE = any_of("because since as is and or for with by due so but from given in if when while not")
@@ -364,7 +405,9 @@ _DRESS = r"(?:(?:probably|clearly|definitely|simply|likely|therefore|thus) )?(?:
 _LETTER_FIRST = pattern(_DRESS + _LETTERS)
 _LOWER = pattern(r"[\s\"']{0,3}(?:\((?P<a>[a-h])\)|(?P<b>[a-h])[).]?(?=\s{0,3}\Z))")
 _NAMED_LETTER = pattern(
-    rf"(?:(?:leaving|leaves|left with|option|choice|is|are|be|thus|therefore|选项?|是)[\s($*:]{{1,3}}|选){_LETTERS}(?! ?[不错])", re.I
+    rf"(?:(?:leaving|leaves|left with|option|choice|is|are|be|thus|therefore|选项?|是)[\s($*:]{{1,3}}|选){_LETTERS}"
+    rf"(?! ?[不错])",
+    re.I,
 )
 _CHOSEN = pattern(
     rf"(?P<zh>(?<![不未])(?:故|应|所以|本题|则)?选(?:择|项)?[是为]?[项:：\s(（]{{0,4}}|正确的(?:选项)?[是为]){_LETTERS}(?! ?[不错缺])"
@@ -372,7 +415,8 @@ _CHOSEN = pattern(
     rf"|\b(?:choice|option) \(?(?P<l3>[A-H])\)? (?:is|must be|seems)(?: the)? (?:correct|right|best)"
     rf"|(?<![A-Za-z])(?P<l6>[A-H]) is (?:the )?(?:correct|right|best|only)"
     rf"|\bis (?:option|choice|answer) \(?(?P<l5>[A-H])\)?(?![A-Za-z])"
-    rf"|\b(?:this is|thus|so|hence|therefore|leaving|choose|pick|select|matches|be|becomes)(?: option| choice| answer)? \(?(?P<l4>[A-H])\)?(?=[\s.:]{{0,3}}(?:\Z|\n|\. ))",
+    rf"|\b(?:this is|thus|so|hence|therefore|leaving|choose|pick|select|matches|be|becomes)(?: option| choice"
+    rf"| answer)? \(?(?P<l4>[A-H])\)?(?=[\s.:]{{0,3}}(?:\Z|\n|\. ))",
     re.I,
 )
 
@@ -397,7 +441,9 @@ def _chosen(text: str) -> list[Statement]:
     for match in list(_CHOSEN.finditer(text))[-2 * MOST :]:
         letter = match["letters"] or match["l2"] or match["l3"] or match["l4"] or match["l5"] or match["l6"]
         if letter[0].isupper() and "或" not in match[0]:
-            found.append(Statement(match.start(), "denied" if denied_at(text, match.start(), match.start()) else "cue", letter))
+            found.append(
+                Statement(match.start(), "denied" if denied_at(text, match.start(), match.start()) else "cue", letter)
+            )
     return found
 
 
@@ -455,8 +501,14 @@ def _said(one: Statement, kind: str, inside, reads: Reads, boxed: bool) -> tuple
 
 _CAPITALS = pattern(r"(?<![A-Za-z\\])[A-H](?![a-z])")
 # What comes after the answer.
-_CHECK = pattern(r"\n[ \t]{0,9}(?:验算|检验|验证|解析|说明|check(?:ing)?|verification|explanation|reason(?:ing)?|note) ?[:：](?s:.*+)", re.I)
-_UNFINISHED = pattern(rf"(?:\b(?:{any_of('the a an of to and or but so is are was be as by for with from in on at than then that which if when because he she it they we i')})|[=+*/×÷,(^-])\s{{0,3}}\Z", re.I)
+_CHECK = pattern(
+    r"\n[ \t]{0,9}(?:验算|检验|验证|解析|说明|check(?:ing)?|verification|explanation|reason(?:ing)?|note) ?[:：](?s:.*+)",
+    re.I,
+)
+_UNFINISHED = pattern(
+    rf"(?:\b(?:{any_of('the a an of to and or but so is are was be as by for with from in on at than then that which if when because he she it they we i')})|[=+*/×÷,(^-])\s{{0,3}}\Z",
+    re.I,
+)
 _FINISHED = pattern(r"[.!?。！？)\]}$`*✓√\d%°]\s{0,3}\Z")
 _TOMBSTONE = pattern(r"\$?\\(?:blacksquare|square|Box|qed)\b\$?")
 
@@ -482,7 +534,11 @@ def last_number(text: str, reads: Reads) -> str | None:
         for sentence in reversed(sentences):
             if found := quantities(sentence):
                 last = found[-1]
-                if line == lines[-1] and sentence is sentences[-1] and _cut_off(line, line.rfind(last[0]) + len(last[0])):
+                if (
+                    line == lines[-1]
+                    and sentence is sentences[-1]
+                    and _cut_off(line, line.rfind(last[0]) + len(last[0]))
+                ):
                     return None
                 if denied_at(sentence, last.start(), last.end()):
                     return None
@@ -538,7 +594,11 @@ def last_letter(text: str, reads: Reads) -> str | None:
     line.
     """
     lines = _lines(text) or [""]
-    if match := _ALONE.fullmatch(lines[-1]) or _HEADS.match(lines[-1]) or _ENDS.search(lines[-1], max(0, len(lines[-1]) - 9)):
+    if (
+        match := _ALONE.fullmatch(lines[-1])
+        or _HEADS.match(lines[-1])
+        or _ENDS.search(lines[-1], max(0, len(lines[-1]) - 9))
+    ):
         return match[1]
     if len(lines) == 1 and _ROW.fullmatch(lines[0]):
         return lines[0]

@@ -39,10 +39,12 @@ _DOLLAR = pattern(r"(?<!\\)\$")
 # a condition behind an answer: (k \in \mathbb{Z}), where n is an integer, for all x > 1
 _WHOLE = r"\\(?:mathbb|mathrm|mathbf) ?\{? ?[ZN] ?\}?(?:_\{?\+\}?|\^\{?[+*]\}?)?|Z|N"
 _CONDITION = pattern(
-    rf"(?:[,;]? ?\((?P<a>[a-z] ?\\in ?(?:{_WHOLE}))\)|[,;] ?(?:\\text ?\{{ ?)?(?:where |for )?(?:\}} ?)?[a-z] ?\\in ?(?:{_WHOLE}))\Z"
+    rf"(?:[,;]? ?\((?P<a>[a-z] ?\\in ?(?:{_WHOLE}))\)|[,;] ?"
+    rf"(?:\\text ?\{{ ?)?(?:where |for )?(?:\}} ?)?[a-z] ?\\in ?(?:{_WHOLE}))\Z"
 )
 _MODULUS = pattern(
-    r" ?(?:\\pmod ?(?P<a>\{[^{}]{1,20}\}|\w)|\(?(?:\\bmod|\\mod|\\(?:text|mathrm) ?\{ ?mod ?\}|\bmod) ?(?P<b>\{[^{}]{1,20}\}|\w{1,9})\)?)\Z"
+    r" ?(?:\\pmod ?(?P<a>\{[^{}]{1,20}\}|\w)|\(?(?:\\bmod|\\mod|\\(?:text|mathrm) ?\{ ?mod ?\}|\bmod) ?"
+    r"(?P<b>\{[^{}]{1,20}\}|\w{1,9})\)?)\Z"
 )
 
 
@@ -71,9 +73,7 @@ def formula(text: str, profile) -> Reading | None:
     return replace(reading, unit=unit) if unit else reading
 
 
-_AND_WORDS = (
-    r"\\text ?\{ ?,? ?(?:and|or) ?\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|[或与]|\\(?:lor|vee)(?![A-Za-z])"
-)
+_AND_WORDS = r"\\text ?\{ ?,? ?(?:and|or) ?\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|[或与]|\\(?:lor|vee)(?![A-Za-z])"
 _AND = pattern(_AND_WORDS + "|和")
 _ALTERNATIVES = pattern(_AND_WORDS + "|,")
 _OR = pattern(r"\\text ?\{ ?or ?\}|(?<![A-Za-z\\])or(?![A-Za-z])|或")
@@ -201,7 +201,8 @@ _NAME = pattern(
     r"(?: ?_ ?(?:\{[^{}]*+\}|\\?[A-Za-z]++|\d))?(?: ?\^\{?-1\}?)?(?: ?\([^()=]{1,20}\))?"
 )
 _SET_BUILDER = pattern(
-    r"(?:\\\{)? ?[a-z](?: ?\\in ?\\mathbb ?\{?R\}?)? ?(?:\||\\mid|:) ?(?P<condition>[^{}]{0,200}?(?:[<>]|\\(?:[lg]e|ne|in)(?![a-z])).{0,200}?)"
+    r"(?:\\\{)? ?[a-z](?: ?\\in ?\\mathbb ?\{?R\}?)? ?(?:\||\\mid|:) ?(?P<condition>[^{}]{0,200}?(?:[<>]|\\"
+    r"(?:[lg]e|ne|in)(?![a-z])).{0,200}?)"
     r"(?:\\\})?"
 )
 _NAMES = pattern(r"\( ?\\?[A-Za-z]++(?:_\w)? ?(?:, ?\\?[A-Za-z]++(?:_\w)? ?)++\)")

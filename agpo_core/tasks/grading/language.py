@@ -31,7 +31,8 @@ _DENIED_BEFORE = pattern(
     re.I,
 )
 _DENIED_AFTER = pattern(
-    rf"[\s$*)\]}}.\"',]{{0,6}}(?:(?:is|was|are|would be|seems|must be)\b ?[a-z]{{0,12}} ?(?:{DENIALS})\b|(?:is|was|are)(?:n['’]t| too\b)"
+    rf"[\s$*)\]}}.\"',]{{0,6}}(?:(?:is|was|are|would be|seems|must be)\b ?[a-z]{{0,12}} ?(?:{DENIALS})\b|(?:is"
+    rf"|was|are)(?:n['’]t| too\b)"
     r"|\(?(?:wrong|incorrect)\b|不对|不正确|错)",
     re.I,
 )

@@ -19,13 +19,13 @@ MAX_DIGITS = 1000  # of one number
 MAX_EXPONENT = 400  # of a power of ten
 
 # Commas part thousands, or lakhs before the last thousand; the digits end where the number does.
-DECIMAL = (
-    r"(?:(?:\d{1,3}(?:,\d{3}(?!\d))++|\d{1,2}(?:,\d{2}(?!\d))++,\d{3}(?!\d)|\d++)(?:\.\d++)?|(?<!\d)\.\d++)"
-)
+DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3}(?!\d))++|\d{1,2}(?:,\d{2}(?!\d))++,\d{3}(?!\d)|\d++)(?:\.\d++)?|(?<!\d)\.\d++)"
 _FRAC = r"\\frac ?(?:\{ ?-?\d++ ?\} ?\{ ?\d++ ?\}|\d ?\d)"
 FRACTION = rf"(?:{_FRAC}|\d++ ?/ ?\d++(?![\d/])|\d++分之\d++)"
 MIXED = rf"(?:\d++(?: (?=\d)| ?又 ?| ?(?=\\)){FRACTION})"
-POWER_OF_TEN = r"(?: ?(?:\\times|\\cdot|\*|x|X|×) ?10 ?(?:\^|\*\*) ?[{(]? ?[-+]? ?\d{1,3} ?[})]?|[eE][-+]?\d{1,3}(?![\d.]))"
+POWER_OF_TEN = (
+    r"(?: ?(?:\\times|\\cdot|\*|x|X|×) ?10 ?(?:\^|\*\*) ?[{(]? ?[-+]? ?\d{1,3} ?[})]?|[eE][-+]?\d{1,3}(?![\d.]))"
+)
 VALUE = rf"(?:{MIXED}|{FRACTION}|{DECIMAL}{POWER_OF_TEN}?)"
 
 _SIGNED = r"\A(?P<sign>[-+])? ?"

@@ -35,7 +35,9 @@ _MARKUP = pattern(r"\\(?:text|mathrm|mathbb|mathcal)(?![a-z])|[\s${}\\]")
 
 def plain(text: str) -> str:
     """The answer with its text commands opened: \\text{June }20 is June 20."""
-    for _ in range(3 if "\\" in text else 0):
+    for _ in range(3):
+        if "\\" not in text or not ("\\text" in text or "\\mathrm" in text or "\\rm" in text):
+            break
         text = _TEXT.sub(r"\1", text)
     return bare(" ".join(text.split()))
 

@@ -26,7 +26,6 @@ from agpo_core.tasks.grading.rules_words import (
     time_of_day,
 )
 
-
 _ANDS = pattern(r"[和与]|\\text ?\{ ?and ?\}|(?<![A-Za-z\\])and(?![A-Za-z])")
 _DOLLAR = pattern(r"(?<!\\)\$")
 

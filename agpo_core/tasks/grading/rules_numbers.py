@@ -16,9 +16,7 @@ from agpo_core.tasks.grading.patterns import pattern
 from agpo_core.tasks.grading.reading import Reading, bare, label_of, plain
 from agpo_core.tasks.grading.units import KNOWN, strip_currency, strip_unit
 
-_PERCENT = pattern(
-    r"\s{0,9}(?:\\?%|percent|per cent|pct|\\(?:text|mathrm) ?\{ ?(?:percent|%|\\%) ?\})\.?\Z", re.I
-)
+_PERCENT = pattern(r"\s{0,9}(?:\\?%|percent|per cent|pct|\\(?:text|mathrm) ?\{ ?(?:percent|%|\\%) ?\})\.?\Z", re.I)
 _LABEL = pattern(r"(?P<left>[^=<>]{1,200})=(?!=)\s{0,9}(?P<rest>[^=<>]{1,200})")
 _CHINESE_TAIL = pattern(
     r"\A(?P<number>.{0,200}[\d})%])\s{0,9}(?P<suffix>[\u4e00-\u9fff]{1,8}(?:/[\u4e00-\u9fff]{1,4})?)"
@@ -26,7 +24,8 @@ _CHINESE_TAIL = pattern(
 _NO_MEASURE = pattern(r"半|不|错|以下|以上|分之|又|\A[十成折多余]")  # they change the number
 _COUNTED = pattern(r"\([\u4e00-\u9fff]{1,4}\)\Z")  # 18(个)
 _SCALED = pattern(
-    r"\A(?P<number>[^A-Za-z]{0,200}\d) ?(?P<scale>hundred|thousand|million|billion|trillion|dozen)\b ?(?P<rest>[A-Za-z ]{0,40})",
+    r"\A(?P<number>[^A-Za-z]{0,200}\d) ?(?P<scale>hundred|thousand|million|billion|trillion|dozen)\b ?"
+    r"(?P<rest>[A-Za-z ]{0,40})",
     re.I,
 )
 _MONEY = pattern(r"(?P<number>(?:\\?\$|[€£¥])[^A-Za-z]{0,200}\d) ?(?P<scale>k|K|m|M|B|bn|mn)")

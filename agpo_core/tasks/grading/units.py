@@ -46,12 +46,11 @@ _WORD = rf"(?:(?:square |cubic |sq\.? |cu\.? )?(?:{_LONG})(?![A-Za-z])\.?{_POWER
 _BARE = pattern(rf"(?<=[\d.)}}]) ?(?P<unit>{_WORD}(?: ?(?:/|per) ?(?:{_WORD}|[smhg]\b{_POWER}?))?)\Z", re.I)
 # letters that are names elsewhere are units where one is divided by another, or stand apart from a plain number
 _RATE = pattern(
-    r"(?<=\d) ?(?P<unit>(?:km|kg|cm|mm|[mgJNWV]) ?/ ?(?:mol|kg|cm|min|hr|[smhgKL])(?: ?\^ ?\{?-?\d\}?)?|\\Omega|\\mu ?m)\Z"
+    r"(?<=\d) ?(?P<unit>(?:km|kg|cm|mm|[mgJNWV]) ?/ ?(?:mol|kg|cm|min|hr|[smhgKL])(?: ?\^ ?\{?-?\d\}?)?|\\Omega"
+    r"|\\mu ?m)\Z"
     r"|(?<=\d) (?P<letter>[KVWJNA]|in\.?)\Z"
 )
-_SQUARE = pattern(
-    r"(?<=[\d)}]) ?(?P<unit>(?:square|cubic|sq\.?) ?units?|units?(?:\^\{?\d\}?)?|units? squared)\Z", re.I
-)
+_SQUARE = pattern(r"(?<=[\d)}]) ?(?P<unit>(?:square|cubic|sq\.?) ?units?|units?(?:\^\{?\d\}?)?|units? squared)\Z", re.I)
 _NOUN = pattern(
     r"(?<=[\d.)}]) ?(?P<unit>[A-Za-z][A-Za-z'\-]*+\.?(?:(?: / | |/)[A-Za-z][A-Za-z'\-]*+\.?){0,3}"
     r"(?:(?: / | |/)[A-Za-z][A-Za-z'\-]*+\.?){0,2}(?:\^\{?\d\}?)?)\Z"

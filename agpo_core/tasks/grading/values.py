@@ -409,7 +409,10 @@ def _exponential(value):
 def _call(name: str, arguments: list, real: bool):
     if name == "root":
         return _root(*arguments, real)
-    if name in ("abs", "floor", "ceil", "factorial", "factorial2", "exp", "cbrt", "cis", "ln", "lg") and len(arguments) != 1:
+    if (
+        name in ("abs", "floor", "ceil", "factorial", "factorial2", "exp", "cbrt", "cis", "ln", "lg")
+        and len(arguments) != 1
+    ):
         raise Unbounded(f"{name} takes one argument")
     if name == "abs":
         return abs(arguments[0])

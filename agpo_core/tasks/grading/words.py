@@ -14,7 +14,6 @@ _DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"〇
 _SCALES = {"十": 10, "百": 100, "千": 1000}
 _MYRIADS = {"万": 10**4, "亿": 10**8}
 CHINESE_NUMERAL = "".join(_DIGITS) + "".join(_SCALES) + "".join(_MYRIADS)
-_MULTIPLIERS = _SCALES | _MYRIADS
 MAX_NUMERAL = 60
 MEASURE = pattern(r"[\u4e00-\u9fff]{1,4}")  # what may stand behind a numeral: 个, 千米
 _PARTS = pattern(r"(?:([^又]{1,60})又)?([^分]{1,60})分之(.{1,60})")
