@@ -76,7 +76,8 @@ _SYNONYMS = {
 _DROPPED = {
     "left", "right", "displaystyle", "textstyle", "limits", "nolimits", "bigl", "bigr", "Bigl", "Bigr", "biggl",
     "biggr", "Biggl", "Biggr", "big", "Big", "bigg", "Bigg", "middle", "mathstrut", "nobreak", "allowbreak",
-    "bf", "it", "sf", "tt", "tiny", "small", "normalsize", "large", "Large", "LARGE", "huge", "Huge", "bfseries", "boldmath",
+    "bf", "it", "sf", "tt", "tiny", "small", "normalsize", "large", "Large", "LARGE", "huge", "Huge", "bfseries",
+    "boldmath",
 }  # fmt: skip
 _SPACES = {"quad", "qquad", "enspace", "thinspace", "space", "hfill", "newline"}
 _COMMAND = pattern(r"\\([A-Za-z]++|[^A-Za-z])", re.S)

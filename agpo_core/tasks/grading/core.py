@@ -111,7 +111,8 @@ _SUM = pattern(
 def _unnamed(gold: str, candidate: str, right: Reading, given: Reading, profile: Profile) -> tuple[Reading, Reading]:
     """Gold and answer, of which one gives its value a short name and the other none, without the name.
 
-    Case: OCW `e^{t} / 3` is `y = e^{t}/3`; MATH `y = 2x + 3` is `2x + 3`, as by Hendrycks' rule; AMC `36` is `x + y = 36`.
+    Case: OCW `e^{t} / 3` is `y = e^{t}/3`; MATH `y = 2x + 3` is `2x + 3`, as by Hendrycks' rule; AMC `36` is
+    `x + y = 36`.
     """
     if not profile.whole and (option := _OPTION.fullmatch(candidate.strip())) and right.key != given.key:
         return right, read(

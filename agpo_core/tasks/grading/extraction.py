@@ -229,6 +229,20 @@ def statements(text: str) -> list[Statement]:
 
 # -- what a sentence says
 
+# at the head of a clause that says when, not what
+_PREPOSITIONS = """
+after over in within during for with if when by at on since before of from until given through
+"""
+# between "the answer is" and the answer
+_INTRODUCTIONS = """
+clearly simply therefore thus then hence just exactly precisely only now given_by equal_to found_to_be that there_are
+there_is it_is approximately about obviously indeed also equals is are
+"""
+# no sentence ends in these
+_WANT_MORE = """
+the a an of to and or but so is are was be as by for with from in on at than then that which if when because he she it
+they we i
+"""
 _SCALE_WORDS = any_of("hundred thousand million billion trillion dozen")
 _ZH = f"[{CHINESE_NUMERAL}]"
 _QUANTITY = pattern(
@@ -241,12 +255,12 @@ _CHINESE_QUANTITY = pattern(
 _LAST_EQUALS = pattern(r"(?<![<>=!:])=(?!=)|≈|\\approx(?![a-z])")
 _CLAUSE = pattern(r"[,，;；](?!\d{3}(?!\d))|[(（]| (?:because|since|as|which|so|for|that is|i\.e\.)(?= )")
 _ADJUNCT = pattern(
-    rf"(?:{any_of('after over in within during for with if when by at on since before of from until given through')})\b|如果|当|若|因为|由于|经过|共?用了?",
+    rf"(?:{any_of(_PREPOSITIONS)})\b|如果|当|若|因为|由于|经过|共?用了?",
     re.I,
 )
 _TAIL_ADJUNCT = pattern(r" (?:in|after|within|over|for|during|per|by|than|of|from|out of|at|on|each|every) ", re.I)
 _ADVERBS = pattern(
-    rf"(?:[\s,:]|\b(?:{any_of('clearly simply therefore thus then hence just exactly precisely only now given_by equal_to found_to_be that there_are there_is it_is approximately about obviously indeed also equals is are')})\b)++",
+    rf"(?:[\s,:]|\b(?:{any_of(_INTRODUCTIONS)})\b)++",
     re.I,
 )
 _COPULA = pattern(r"(?<![A-Za-z])(?:is|are|equals|equal to|was|be|gives|get|becomes|为|是|等于)(?![A-Za-z])")
@@ -256,7 +270,8 @@ _BETWEEN = pattern(
     r"|\$?(?: [a-z]{1,12})? (?:and )?\$?"
 )
 _CHANGED = pattern(
-    r"\$?\s{0,2}(?:squared|cubed|factorial|个?半|不到|多(?!少)|or (?:more|less|fewer)|以上|以下|\^|\*\*|:\d|[+*/×÷](?=[\s\d$]))"
+    r"\$?\s{0,2}(?:squared|cubed|factorial|个?半|不到|多(?!少)|or (?:more|less|fewer)|以上|以下"
+    r"|\^|\*\*|:\d|[+*/×÷](?=[\s\d$]))"
 )
 _MATH_SPAN = pattern(
     r"\$\$([^$]{1,600})\$\$|\$((?:[^$\\]|\\.){1,600}+)\$|\\\((.{1,600}?)\\\)|\\\[(.{1,600}?)\\\]", re.S
@@ -283,11 +298,13 @@ def sentence_of(body: str) -> str:
     return body
 
 
+_NO_NUMERAL = pattern(r"[一两千万百十](?:[共样定起直]|\Z)")  # 一共, 一样: no number
+
+
 def quantities(text: str) -> list[re.Match]:
     """The numbers of a text with their signs, currencies and scales; Chinese numerals where it has no digits."""
     found = list(_QUANTITY.finditer(text))
-    return found or [match for match in _CHINESE_QUANTITY.finditer(text) if match[0] not in ("一", "两", "千", "万", "百", "十")
-                     or text[match.end() : match.end() + 1] not in ("共", "样", "定", "起", "直", "")]  # fmt: skip
+    return found or [match for match in _CHINESE_QUANTITY.finditer(text) if not _NO_NUMERAL.match(text, match.start())]
 
 
 def number_in(body: str, reads: Reads) -> tuple[str | None, bool]:
@@ -401,7 +418,10 @@ _LETTER_GROUP = (
 )
 _ARTICLE = any_of("because since as is and or for with by due so but from given in if when while not")
 _LETTERS = rf"(?P<letters>{_LETTER_GROUP})(?![A-Za-z]|'[a-z])(?<!A(?= (?!(?:{_ARTICLE})\b)[a-z]))"
-_DRESS = r"(?:(?:probably|clearly|definitely|simply|likely|therefore|thus) )?(?:[\s(\[{$\"“‘'*:]|\\\(|\\(?:text|textbf|mathrm|mathbf|boxed)\{){0,6}+(?:(?:option|choice|选项?)[\s(\[$]{0,3})?"
+_DRESS = (
+    r"(?:(?:probably|clearly|definitely|simply|likely|therefore|thus) )?"
+    r"(?:[\s(\[{$\"“‘'*:]|\\\(|\\(?:text|textbf|mathrm|mathbf|boxed)\{){0,6}+(?:(?:option|choice|选项?)[\s(\[$]{0,3})?"
+)
 _LETTER_FIRST = pattern(_DRESS + _LETTERS)
 _LOWER = pattern(r"[\s\"']{0,3}(?:\((?P<a>[a-h])\)|(?P<b>[a-h])[).]?(?=\s{0,3}\Z))")
 _NAMED_LETTER = pattern(
@@ -410,7 +430,8 @@ _NAMED_LETTER = pattern(
     re.I,
 )
 _CHOSEN = pattern(
-    rf"(?P<zh>(?<![不未])(?:故|应|所以|本题|则)?选(?:择|项)?[是为]?[项:：\s(（]{{0,4}}|正确的(?:选项)?[是为]){_LETTERS}(?! ?[不错缺])"
+    rf"(?P<zh>(?<![不未])(?:故|应|所以|本题|则)?选(?:择|项)?[是为]?[项:：\s(（]{{0,4}}|正确的(?:选项)?[是为])"
+    rf"{_LETTERS}(?! ?[不错缺])"
     rf"|(?P<zh2>(?:选项)?[(（]?(?P<l2>[A-H])[)）]?(?:选?项)?(?:是?正确|对|符合|成立))"
     rf"|\b(?:choice|option) \(?(?P<l3>[A-H])\)? (?:is|must be|seems)(?: the)? (?:correct|right|best)"
     rf"|(?<![A-Za-z])(?P<l6>[A-H]) is (?:the )?(?:correct|right|best|only)"
@@ -422,7 +443,7 @@ _CHOSEN = pattern(
 
 
 def letters_in(body: str, reads: Reads) -> tuple[str | None, bool]:
-    """The letters that a statement says, and whether it said any. Case: "D, not B"; "42, which is option D"; "A or B"."""
+    """The letters that a statement says, and whether it said any. Case: "D, not B"; "42, which is option D"."""
     sentence = body if _LETTER_FIRST.match(body) else sentence_of(body)
     if match := _LETTER_FIRST.match(sentence):
         return match["letters"], True
@@ -502,11 +523,12 @@ def _said(one: Statement, kind: str, inside, reads: Reads, boxed: bool) -> tuple
 _CAPITALS = pattern(r"(?<![A-Za-z\\])[A-H](?![a-z])")
 # What comes after the answer.
 _CHECK = pattern(
-    r"\n[ \t]{0,9}(?:验算|检验|验证|解析|说明|check(?:ing)?|verification|explanation|reason(?:ing)?|note) ?[:：](?s:.*+)",
+    r"\n[ \t]{0,9}(?:验算|检验|验证|解析|说明|check(?:ing)?|verification|explanation|reason(?:ing)?|note) ?[:：]"
+    r"(?s:.*+)",
     re.I,
 )
 _UNFINISHED = pattern(
-    rf"(?:\b(?:{any_of('the a an of to and or but so is are was be as by for with from in on at than then that which if when because he she it they we i')})|[=+*/×÷,(^-])\s{{0,3}}\Z",
+    rf"(?:\b(?:{any_of(_WANT_MORE)})|[=+*/×÷,(^-])\s{{0,3}}\Z",
     re.I,
 )
 _FINISHED = pattern(r"[.!?。！？)\]}$`*✓√\d%°]\s{0,3}\Z")
@@ -590,8 +612,8 @@ _BRACKETED = pattern(r"\(([A-H])\)|\*\*\(?([A-H])\)?\.?\*\*")
 
 
 def last_letter(text: str, reads: Reads) -> str | None:
-    """A letter that is the last line or heads an option there: "C", "(C)", "C. 42"; one in brackets at the end; the first
-    line.
+    """A letter that is the last line or heads an option there: "C", "(C)", "C. 42"; one in brackets at the end;
+    the first line.
     """
     lines = _lines(text) or [""]
     if (

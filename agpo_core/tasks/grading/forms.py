@@ -136,7 +136,7 @@ def expressions_of(question: str) -> list[str]:
 
 
 def copies(answer: str, gold: str, question: str) -> bool:
-    """Whether an answer is an expression of the question, however its terms are arranged, and not the gold as written."""
+    """Whether an answer is an expression of the question, its terms in any order, and not the gold as written."""
     written = _arranged(answer)
     if written is None or written == _arranged(gold):
         return False

@@ -248,7 +248,8 @@ def _relation(text: str, profile) -> Reading | None:
 
 
 def _equation(parts: list[str], profile) -> Reading:
-    """A chain of equal sides says its last; a name on the left is a label; a relation between coordinates is an equation.
+    """A chain of equal sides says its last; a name on the left is a label; a relation between coordinates is an
+    equation.
 
     Case: MATH-500 `x=5` is 5; AIME `m+n=25+18=43` is 43; Cloze `2x+y+1=0` is `y=-2x-1`; OCW `X_{d}=125-1.25 P`;
     OCW `MR=SRMC` names two quantities, and is `SRMC=MR`.

@@ -13,8 +13,8 @@ class Reading:
     """What an answer says.
 
     `key` decides; `unit`, `label`, `half` contradict only another mark of their kind; `fraction` is how a fraction was
-    written, which matters where a gold asks for its form; `clock` is the time that 4:30 may be, beside a ratio; `worked`
-    says whether a value was worked out, which 513^2-487^2 was not.
+    written, which matters where a gold asks for its form; `clock` is the time that 4:30 may be, beside a ratio;
+    `worked` says whether a value was worked out, which 513^2-487^2 was not.
     """
 
     key: str

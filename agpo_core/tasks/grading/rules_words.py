@@ -101,8 +101,8 @@ def date(text: str, profile) -> Reading | None:
 
 
 def time_of_day(text: str, profile) -> Reading | None:
-    """A time that can be nothing else. Case: MATH `\\text{4:30 p.m.}` is `4:30 p.m.`, and `4:30` (an answer its official
-    grader rejects), not `4:30 a.m.`.
+    """A time that can be nothing else. Case: MATH `\\text{4:30 p.m.}` is `4:30 p.m.`, and `4:30` (an answer its
+    official grader rejects), not `4:30 a.m.`.
     """
     found = words.time_of_day(plain(text))
     return Reading(f"clock:{found[0]}", half=found[1], clock=found[0]) if found and found[2] else None
@@ -137,8 +137,8 @@ _COLON = pattern(r" ?: ?|\\colon")
 
 
 def ratio(text: str, profile) -> Reading | None:
-    """Numbers parted by colons, up to a common factor; two of them may be a time. Case: MATH `3:1` is `6:2`; ORZ `4:1` is
-    not `1:4` and not `4`.
+    """Numbers parted by colons, up to a common factor; two of them may be a time. Case: MATH `3:1` is `6:2`; ORZ `4:1`
+    is not `1:4` and not `4`.
     """
     text = plain(text)
     if ":" not in text and " to " not in text and "\\colon" not in text:

@@ -26,11 +26,13 @@ s: s sec second seconds 秒 秒钟; min: min mins minute minutes 分钟; h: h hr
 day: day days 天 日; week: week weeks 周 星期; month: month months 月 个月; year: year years yr yrs 年
 ms: ms millisecond milliseconds; l: l liter liters litre litres 升; ml: ml milliliter milliliters 毫升
 gallon: gallon gallons gal gals; quart: quart quarts; pint: pint pints; cup: cup cups
-degree: degree degrees deg 度 °; celsius: celsius degreescelsius degreecelsius degreec 摄氏度; radian: radian radians rad 弧度
+degree: degree degrees deg 度 °; celsius: celsius degreescelsius degreecelsius degreec 摄氏度
+radian: radian radians rad 弧度
 fahrenheit: fahrenheit degreesfahrenheit degreefahrenheit degreef
 mile/h: mph; hz: hz hertz; khz: khz; mhz: mhz; ghz: ghz; j: j joule joules; kj: kj; w: w watt watts
 kw: kw kilowatt kilowatts; n: n newton newtons; pa: pa pascal pascals; kpa: kpa; mpa: mpa; ev: ev; kev: kev; mev: mev
-v: v volt volts; ohm: ohm ohms \\omega; k: k kelvin kelvins; mol: mol mole moles; erg: erg ergs; dyne: dyne dynes; au: au
+v: v volt volts; ohm: ohm ohms \\omega; k: k kelvin kelvins; mol: mol mole moles; erg: erg ergs
+dyne: dyne dynes; au: au
 pc: pc parsec parsecs; cal: cal calorie calories; kcal: kcal; atm: atm; bar: bar bars; rpm: rpm; acre: acre acres
 hectare: hectare hectares 公顷; amu: amu; angstrom: angstrom angstroms å; mu: 亩
 """
@@ -42,7 +44,10 @@ KNOWN = {
 _NAMES = frozenset(KNOWN.values())
 _LONG = any_of(" ".join(s for s in KNOWN if s.isascii() and s.isalpha() and len(s) > 1 and s != "in"))
 _POWER = r"(?: ?\^ ?\{?-?\d\}?)"
-_WORD = rf"(?:(?:square |cubic |sq\.? |cu\.? )?(?:{_LONG})(?![A-Za-z])\.?{_POWER}?|(?:square|cubic|sq\.?|cu\.?) in\b|in ?\^ ?\{{?[23]\}}?|[¢€£¥₹])"
+_WORD = (
+    rf"(?:(?:square |cubic |sq\.? |cu\.? )?(?:{_LONG})(?![A-Za-z])\.?{_POWER}?"
+    rf"|(?:square|cubic|sq\.?|cu\.?) in\b|in ?\^ ?\{{?[23]\}}?|[¢€£¥₹])"
+)
 _BARE = pattern(rf"(?<=[\d.)}}]) ?(?P<unit>{_WORD}(?: ?(?:/|per) ?(?:{_WORD}|[smhg]\b{_POWER}?))?)\Z", re.I)
 # letters that are names elsewhere are units where one is divided by another, or stand apart from a plain number
 _RATE = pattern(
