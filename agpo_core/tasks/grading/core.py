@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import gcd
 
 from agpo_core.tasks import Graded
+from agpo_core.tasks.grading import values
 from agpo_core.tasks.grading.clean import clean
 from agpo_core.tasks.grading.extraction import answer as stated
 from agpo_core.tasks.grading.extraction import conclusion
@@ -36,6 +37,7 @@ def _read(answer: str, profile: Profile) -> Reading | None:
     text = answer if profile.whole else clean(answer)
     if text is None:
         return None
+    values.allow()
     reading = read_with(text, profile)
     if reading is not None or not profile.symbolic:
         return reading

@@ -103,7 +103,10 @@ def _has_like_terms(terms: list[Node]) -> bool:
         except Unreadable:
             continue
         sampled.append(values_there)
-    return any(_is_multiple(a, b) for i, a in enumerate(sampled) for b in sampled[:i])
+    try:
+        return any(_is_multiple(a, b) for i, a in enumerate(sampled) for b in sampled[:i])
+    except Unreadable:
+        return True  # too much to compute is not worked out
 
 
 def _is_multiple(a: list, b: list) -> bool:

@@ -25,7 +25,7 @@ from agpo_core.tasks.grading.latex import Node, Unreadable
 DIGITS, KEY_DIGITS = 120, 45
 EXACT_BITS = 100_000  # 4048! has 43,000; beyond this a rational is held to 120 digits
 MAX_INTEGER = 5000  # of an exact factorial or binomial
-WORK = 3_000_000  # bits of exact arithmetic for one key: some tenths of a second
+WORK = 3_000_000  # bits of exact arithmetic for one answer: some tenths of a second
 NEGLIGIBLE = 95  # a sum this many digits below its largest term is zero: it cancelled
 INTEGER_NAMES = frozenset()  # conventionally whole: (-1)^n is cos(n pi), sqrt(1/n) is 1/sqrt(n)
 WHOLE = (6, 7, 10, 11, 13, 15, 18, 19, 22, 26, 31)  # of both parities, none a square: (-1)^n is not -1
@@ -91,13 +91,17 @@ def calls(node: Node, functions: frozenset[str]) -> bool:
     )
 
 
+def allow() -> None:
+    """Begin a new answer: what exact arithmetic its keys may cost, all together, is allowed anew."""
+    _local.work = 0
+
+
 def key(node: Node, sign: int = 1) -> str:
     """The expression's key; `sign` is what a plus-minus stands for.
 
     Raises:
         Unbounded: it has no value, or none within the bounds.
     """
-    _local.work = 0
     if not free_names(node) - {"i"}:
         return number_key(evaluate(node, sign=sign))
     values = sample(node, sign)
@@ -112,7 +116,6 @@ def equation_key(left: Node, right: Node, sign: int = 1) -> str:
 
     Case: `2x+y+1=0` is `y=-2x-1`, and `5x-7y+11z-4=0` is not `5x-7y+11z+4=0`.
     """
-    _local.work = 0
     numerator, _ = over_one_line(("add", (left, ("neg", right))))
     values = sample(numerator, sign)
     scale = next((value for value in values if value is not None and value != 0), None)
