@@ -1,43 +1,40 @@
-"""CPU seconds for a thousand gradings, beside math-verify alone.
+"""CPU seconds for a thousand gradings, beside math-verify alone; and whether copying a question pays.
 
-    python bench/grading.py [--rounds 3] [--record]
+    python bench/grading.py [--rounds 3] [--data-dir FOLDER] [--record]
 
 The cases are the repository's own, `tests/tasks/grading_cases.jsonl`: pairs of a gold and an answer over all
 benchmarks, most of them near misses. Each round and way has a process of its own, which goes through the cases twice;
-the first time loads code, and every answer is read anew each time. None of them needs our symbolic worker, a process
-that reads what the fast reader has no word for. So an integral is graded after them, also twice: with the start of the
-worker, and with the worker running.
+the first time loads code, and every answer is read anew each time.
 
-Time is the CPU time of that process and of the worker that it starts: on an idle core it is what one waits. The table
-shows medians over rounds, and the ratio of math-verify's to ours. math-verify has its defaults and no notion of a
-benchmark, and is a measure for speed here; its own timeouts of five seconds end some cases. `--record` writes
-the figures and the table to `outputs/reference/bench/grading.json`, where the bench's README takes the table from.
+Time is CPU time: on an idle core it is what one waits. The table shows medians over rounds, and the ratio of
+math-verify's to ours. math-verify has its defaults and no notion of a benchmark, and is a measure for speed here; its
+own timeouts of five seconds end some cases. With `--data-dir`, a folder of the benchmarks' official files, every
+expression of every question is put into a box and graded as a training reward: the share of questions on which one
+pays should be 0. `--record` writes the figures and the tables to `outputs/reference/bench/grading.json`, where the
+bench's README takes the first table from.
 """
 
 import argparse
 import logging
 import multiprocessing
-import os
 import statistics
 import time
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 
-import psutil
-
 from agpo_core import paths, provenance
+from agpo_core.tasks import get_task
+from agpo_core.tasks.grading import equivalent
 from agpo_core.tasks.grading.cases import Case, load_cases, math_verify_alone, seconds_per_thousand
-from agpo_core.tasks.grading.core import equivalent
-from agpo_core.tasks.grading.workers import READER
+from agpo_core.tasks.grading.forms import expressions_of
 
 CASES = Path("tests", "tasks", "grading_cases.jsonl")
 LIBRARY, ALONE = "agpo_core", "math-verify alone"
-INTEGRAL = Case("math", r"\int_0^1 x dx", r"\frac{1}{2}", should_match=True, kind="integral")
+COPIED = (("math500", "test"), ("gsm8k", "test"), ("orz", "train"))
 KINDS = {
     "cold": "a thousand gradings, the first time",
     "warm": "a thousand gradings, the second time",
-    "start": "an integral, which starts the worker",
-    "integral": "an integral, with the worker running",
 }
 GOAL = 2.0  # seconds for a thousand gradings, on one core
 
@@ -57,18 +54,7 @@ def measure_way(name: str, cases: list[Case]) -> dict[str, float]:
 def _send(name: str, cases: list[Case], sender) -> None:
     grader = {LIBRARY: equivalent, ALONE: math_verify_alone}[name]
     logging.disable(logging.ERROR)  # math-verify's, about what its timeouts end
-    found = {kind: seconds_per_thousand(cases, grader, cpu_seconds) for kind in ("cold", "warm")}
-    found |= {kind: seconds_per_thousand([INTEGRAL], grader, cpu_seconds) / 1000 for kind in ("start", "integral")}
-    READER.close()
-    sender.send(found)
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and of those it has started, also of those that run."""
-    ended = os.times()
-    running = (child.cpu_times() for child in psutil.Process().children(recursive=True))
-    started = ended.children_user + ended.children_system + sum(times.user + times.system for times in running)
-    return time.process_time() + started
+    sender.send({kind: seconds_per_thousand(cases, grader, time.process_time) for kind in KINDS})
 
 
 def measure(cases: list[Case], rounds: int) -> dict[str, dict[str, list[float]]]:
@@ -88,14 +74,39 @@ def table(measured: dict[str, dict[str, list[float]]]) -> list[str]:
     ]
     for kind, words in KINDS.items():
         ours, alone = (statistics.median(measured[name][kind]) for name in (LIBRARY, ALONE))
-        goal = f"≤ {GOAL:g}, {'met' if ours <= GOAL else 'missed'}" if kind in ("cold", "warm") else ""
+        goal = f"≤ {GOAL:g}, {'met' if ours <= GOAL else 'missed'}"
         lines.append(f"| {words} | {ours:.3f} | {goal} | {alone:.3f} | {alone / ours:.3g} |")
+    return lines
+
+
+def pays(task, problem) -> str | None:
+    """The first expression of a question, other than a number, a name or the gold as written, that is rewarded."""
+    for text in expressions_of(problem.question if hasattr(problem, "question") else problem.prompt):
+        worked = any(c in text for c in "+-*/^=\\<>") and text.replace(" ", "") != problem.answer.replace(" ", "")
+        if worked and task.grade(problem, rf"\boxed{{{text}}}").reward:
+            return text
+    return None
+
+
+def copying(data_dir: str) -> list[str]:
+    """A table of the questions on which an expression of theirs is rewarded, in Markdown, with the first three."""
+    lines = ["| task | split | questions | a copy pays | share | which |", "|---|---|---:|---:|---:|---|"]
+    for name, split in COPIED:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # parts of a split
+            task = get_task(name, data_dir)
+            problems = task.problems(split)
+        found = [(problem.id, text) for problem in problems if (text := pays(task, problem))]
+        which = "; ".join(f"{identity}: `{text}`" for identity, text in found[:3])
+        share = f"{len(found) / len(problems):.4f}"
+        lines.append(f"| `{name}` | {split} | {len(problems):,} | {len(found)} | {share} | {which} |")
     return lines
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Seconds for a thousand gradings, beside math-verify alone.")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data-dir", metavar="FOLDER", help="official files, to see whether copying a question pays")
     parser.add_argument("--record", action="store_true", help="write outputs/reference/bench/grading.json")
     args = parser.parse_args(argv)
     if args.rounds < 1:
@@ -108,11 +119,14 @@ def main(argv: list[str] | None = None) -> None:
     measured = measure(cases, args.rounds)
     lines = table(measured)
     print("\n".join(lines))
+    copied = copying(args.data_dir) if args.data_dir else None
+    if copied:
+        print("\n".join(["", *copied]))
     if args.record:
         to = paths.reference() / "bench" / "grading.json"
         to.parent.mkdir(parents=True, exist_ok=True)
         about = provenance.measurement(commit, started) | {"rounds": args.rounds, "cases": len(cases)}
-        provenance.write_json(to, {**about, "table": lines, "measured": measured})
+        provenance.write_json(to, {**about, "table": lines, "measured": measured, "copied": copied})
 
 
 if __name__ == "__main__":

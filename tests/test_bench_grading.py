@@ -1,16 +1,14 @@
-"""The benchmark of the grader: processes of its own, CPU time with the worker's, the table, the record."""
+"""The benchmark of the grader: processes of its own, the table, copied questions, the record."""
 
 import importlib.util
 import json
-import subprocess
-import sys
-import time
+from dataclasses import replace
 
 import pytest
 
 from agpo_core import paths, provenance
+from agpo_core.tasks import Graded, Problem
 from agpo_core.tasks.grading.cases import load_cases
-from agpo_core.tasks.grading.workers import needs_symbols
 
 spec = importlib.util.spec_from_file_location("bench_grading", paths.root() / "bench" / "grading.py")
 grading = importlib.util.module_from_spec(spec)
@@ -31,36 +29,29 @@ def test_every_way_is_measured_cold_and_warm_in_each_round(few):
     measured = grading.measure(few, rounds=2)
     assert list(measured) == ["agpo_core", "math-verify alone"]
     for way in measured.values():
-        assert list(way) == ["cold", "warm", "start", "integral"]
+        assert list(way) == ["cold", "warm"]
         assert all(len(several) == 2 and min(several) > 0 for several in way.values())
 
 
-def test_the_time_is_that_of_this_process_and_of_those_it_starts():
-    code = "while True: pass"
-    before = grading.cpu_seconds()
-    with subprocess.Popen([sys.executable, "-c", code]) as child:
-        while grading.cpu_seconds() - before < 0.3:  # grows while it runs
-            time.sleep(0.02)
-        child.kill()
-    assert grading.cpu_seconds() - before >= 0.3  # and keeps what it took
+def test_an_expression_of_a_question_that_is_rewarded_is_found():
+    class Task:
+        def grade(self, problem, completion):
+            return Graded(float("3^2-1" in completion), None)
 
-
-def test_the_shipped_cases_need_no_symbolic_worker_and_the_integral_does():
-    cases = load_cases(paths.root() / grading.CASES)
-    assert not any(needs_symbols(answer) for case in cases for answer in (case.gold, case.candidate))
-    assert needs_symbols(grading.INTEGRAL.gold)
+    copied = Problem("t", "p", prompt="What is $3^2-1$ for $x = 2$?", answer="8")
+    assert grading.pays(Task(), copied) == "3^2-1"
+    assert grading.pays(Task(), replace(copied, prompt="What is $8$?")) is None
+    assert grading.pays(Task(), replace(copied, answer="3^2 - 1")) is None
 
 
 def test_the_table_shows_medians_ratios_and_the_goal():
     measured = {
-        "agpo_core": {"cold": [3.0, 2.5, 9.0], "warm": [0.5, 0.4, 0.6], "start": [2.0], "integral": [0.004]},
-        "math-verify alone": {"cold": [6.0, 6.0, 7.0], "warm": [5.0, 5.2, 4.0], "start": [1.0], "integral": [0.002]},
+        "agpo_core": {"cold": [3.0, 2.5, 9.0], "warm": [0.5, 0.4, 0.6]},
+        "math-verify alone": {"cold": [6.0, 6.0, 7.0], "warm": [5.0, 5.2, 4.0]},
     }
     assert grading.table(measured)[2:] == [
         "| a thousand gradings, the first time | 3.000 | ≤ 2, missed | 6.000 | 2 |",
         "| a thousand gradings, the second time | 0.500 | ≤ 2, met | 5.000 | 10 |",
-        "| an integral, which starts the worker | 2.000 |  | 1.000 | 0.5 |",
-        "| an integral, with the worker running | 0.004 |  | 0.002 | 0.5 |",
     ]
 
 

@@ -7,10 +7,10 @@ are the published few-shot prompts of `tasks.benchmarks.few_shot`.
 Ends. A completion of a few-shot prompt is cut where the next demonstration would begin. The engines do not stop there:
 what they wrote after it is counted as tokens, and not graded.
 
-Grades. "modern" is the grader that training uses, by the benchmark's profile; "official" is the published scoring that
-belongs to the prompt (`grading.official`), with its errors; the name of one of its scorings takes that one, under any
-prompt: where it looks for a phrase that the prompt does not ask for, it finds no answer. The vote key is always the
-grader's canonical answer.
+Grades. "modern" is the grader that training uses, by the benchmark's profile, but that an expression
+counts that was not worked out (2^5 for 32); "official" is the published scoring that belongs to the prompt
+(`training.official`), with its errors; the name of one of its scorings takes that one, under any prompt: where it looks
+for a phrase that the prompt does not ask for, it finds no answer. The vote key is always the grader's canonical answer.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from agpo_core.config import ConfigError
 from agpo_core.tasks import Graded, Problem, Task, grading
 from agpo_core.tasks.benchmarks.few_shot import PROTOCOLS, USUAL, FewShot, few_shot_prompt, question_of
 from agpo_core.tasks.benchmarks.table import BOXED, LISTED
-from agpo_core.tasks.grading.official import OFFICIAL, SEVERAL
+from agpo_core.training.official import OFFICIAL, SEVERAL
 
 PROMPTS = ("auto", "few", "zero", *PROTOCOLS)
 TEMPLATES = ("auto", "chat", "base")
 GRADINGS = ("modern", "official", *(name for name, scoring in OFFICIAL.items() if scoring.tasks))
 
-# task, prompt -> the published scoring of its completions; see `grading.official`
+# task, prompt -> the published scoring of its completions; see `training.official`
 OFFICIAL_OF = {
     ("gsm8k", "zero"): "deepseek_zero_shot",
     ("gsm8k", "deepseekmath"): "gsm8k_deepseek",

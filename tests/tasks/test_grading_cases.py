@@ -31,12 +31,16 @@ def test_the_table_is_large_and_holds_more_near_misses_than_matches():
     assert matches < len(CASES) - matches
 
 
-NAMED = "named value"  # y = 2x where the gold is 2x: right that way round alone, and `grade` has it vote for the gold
+NAMED = "named value"
+
+
+# y = 2x where the gold is 2x, and 4:30, a ratio, where the gold is 4:30 p.m.: `grade` has them vote for the gold
+BESIDE_THE_GOLD = {NAMED, "time"}
 
 
 def test_equal_answers_vote_together():
     for case in CASES:
-        if case.should_match and case.benchmark != "codecontests" and case.kind != NAMED:
+        if case.should_match and case.benchmark != "codecontests" and case.kind not in BESIDE_THE_GOLD:
             assert canonical(case.gold, case.benchmark) == canonical(case.candidate, case.benchmark) is not None, case
 
 
@@ -69,7 +73,9 @@ def test_equivalence_is_transitive_over_all_right_answers_without_marks():
             continue
         right = [c.candidate for c in CASES if (c.benchmark, c.gold) == (benchmark, gold) and c.should_match]
         readings = {read(answer, benchmark) for answer in right}
-        if all(len({getattr(r, mark) for r in readings} - {None}) < 2 for mark in ("unit", "label", "half")):
+        if not any(reading.clock for reading in readings) and all(
+            len({getattr(r, mark) for r in readings} - {None}) < 2 for mark in ("unit", "label", "half")
+        ):
             assert all(equivalent(a, b, benchmark) for a in right for b in right)
 
 
@@ -104,7 +110,7 @@ def test_an_unreduced_gold_of_two_digits_asks_for_its_form():
     [
         ("math", r"So $x = \boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
         ("math", r"First \boxed{3}, but then \boxed{5}.", "5"),
-        ("math", r"so $x=\boxed{1}$ or $x=\boxed{-2}$.", "1, -2"),
+        ("math", r"so $x=\boxed{1}$ or $x=\boxed{-2}$.", r"1 \text{ or } -2"),
         ("math", r"\boxed{1} = \boxed{1}", "1"),
         ("math", r"\boxed{\begin{pmatrix}1\\2\end{pmatrix}}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
         ("math", r"\boxed{x \in \{1,2\}}", r"x \in \{1,2\}"),
@@ -171,19 +177,12 @@ def test_two_letters_are_the_answer_of_no_single_choice(response):
 
 
 RESPONSES = provenance.read_jsonl(Path(__file__).with_name("grading_responses.jsonl"))
-NOT_UNDERSTOOD = {  # of the 300 first, by a reader who did not know the rules
+NOT_UNDERSTOOD = {  # of the 300 first, by a reader who did not know the rules; all are right and not found
     ("gsm8k", "7"): "the number in words, in a sentence",
-    ("gsm8k", "15"): "cut off: the last number is taken for the answer, and happens to be it",
-    ("gsm8k", "23"): "the answer first, then other numbers",
     ("gsm8k", "6"): "a box, then another answer in words",
-    ("gsm8k", "70"): "a box, then another answer in words",
-    ("math", r"\text{odd}"): "the answer between quotation marks, in a sentence",
     ("cmath", "10"): "the number in Chinese, in a sentence",
     ("gaokao_cloze", "$5$;$10$"): "two boxes, far apart",
     ("gaokao_cloze", r"1;$\frac{8}{9}$"): "two blanks in a sentence",
-    ("amc23", "36.0"): "x + y = 36 at the end, without a box",
-    ("orz", "2S + 12"): "an option's letter and its text, where the gold is the text",
-    ("orz", r"\frac{300}{7}"): "an option's letter and its text, where the gold is the text",
     ("knights_and_knaves", "(1) Jack is a knave\n(2) Sebastian is a knight\n(3) James is a knave"): "a table",
 }
 
@@ -194,7 +193,7 @@ def test_whole_responses_are_judged_as_a_reader_judges_them_but_for_these():
         if grade(row["response"], row["gold"], row["benchmark"]).reward != row["right"]:
             misses[row["benchmark"], row["gold"]] = row["right"]
     assert misses.keys() == NOT_UNDERSTOOD.keys() and len(RESPONSES) == 394
-    assert [gold for gold, right in misses.items() if not right] == [("gsm8k", "15"), ("gsm8k", "70")]
+    assert all(misses.values())  # nothing wrong is accepted
 
 
 def test_a_graded_completion_has_its_reward_and_its_vote():
@@ -218,7 +217,7 @@ def test_a_wrong_answer_never_votes_with_the_gold(gold, answer, name):
 
 def test_a_named_value_votes_for_the_gold():
     for case in CASES:
-        if case.kind == NAMED and case.should_match:
+        if case.kind in BESIDE_THE_GOLD and case.should_match:
             graded = grade(rf"\boxed{{{case.candidate}}}", case.gold, case.benchmark)
             assert graded == Graded(1.0, canonical(case.gold, case.benchmark))
 

@@ -10,7 +10,7 @@ from agpo_core.tasks import Graded, Problem, get_task
 from agpo_core.tasks.benchmarks import few_shot
 from agpo_core.tasks.benchmarks.table import BOXED, LISTED
 from agpo_core.tasks.grading import canonical
-from agpo_core.tasks.grading.official import OFFICIAL
+from agpo_core.training.official import OFFICIAL
 from agpo_core.training.protocols import GRADINGS, OFFICIAL_OF, Protocol, _official, cut, protocol_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records each

@@ -92,6 +92,8 @@ class BenchmarkTask:
     def grade(self, problem: Problem, completion: str) -> Graded:
         """Reward 1 for the right answer, by the rules of the benchmark's profile.
 
+        An expression that was not worked out, or that the question itself holds, earns nothing and has no vote.
+
         Raises:
             TypeError: the benchmark has no right answers.
         """
@@ -100,7 +102,8 @@ class BenchmarkTask:
                 f"{self.name} has no right answers, so nothing grades it by rule: score completions with a reward "
                 "model, or have a judge compare them"
             )
-        return grading.grade(completion, problem.answer, self.benchmark.profile)
+        profile = grading.get_profile(self.benchmark.profile).for_rewards()
+        return grading.grade(completion, problem.answer, profile, question=problem.question)
 
     def _source(self, split: str) -> tuple[str, int, range]:
         """The official split that a split is taken from, in how many parts that is cut, and which of them it takes."""

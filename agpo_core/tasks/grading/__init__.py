@@ -5,13 +5,14 @@
 
 A profile holds a benchmark's rules as data. The layers, from the text to the key:
 
-    extraction.py     where a response says its answer
+    extraction.py     where a response says its answer: one order of evidence
     clean.py          one spelling for what can be typed in many ways
     rules.py          named rules, each with the case that made it necessary: rules_numbers, rules_words, formulas, sets
+    numerals.py       the one grammar of numbers; words.py, units.py and language.py have the words
     latex.py          a strict reader of formulas
     values.py         a key for a number or a function: equal exactly where the values are
-    workers.py        math-verify's reader in a worker process, under a deadline, for what the strict reader knows not
-    official.py       the published protocols' own extraction and scoring, to reproduce their scores
+    forms.py          whether a value was worked out, or copied from the question: rewards ask for that
+    patterns.py       where every pattern is compiled, and what keeps it linear
 
 Input is never executed: no eval, no sympify of what a model wrote. What cannot be read is rejected, not guessed.
 """

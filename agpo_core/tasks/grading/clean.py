@@ -7,16 +7,17 @@ its synonyms are folded into one form, and the wrappers that surround an answer 
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 
-MAX_CHARS = 4000  # longer than any benchmark's gold by a factor of ten; bounds the work of every later layer
+from agpo_core.tasks.grading.patterns import any_of, pattern
+
+MAX_CHARS = 2000  # longer than any benchmark's gold by a factor of five; bounds the work of every later layer
 
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
-_GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma_f sigma tau "
-    "upsilon phi chi psi omega"
-).split()
+_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho _ sigma tau upsilon"
+_GREEK += " phi chi psi omega"
 _SYMBOLS = {
     "−": "-", "–": "-", "﹣": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/",
     "∕": "/", "⁄": "/", "∞": r"\infty ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "≤": r"\le ", "⩽": r"\le ",
@@ -27,12 +28,38 @@ _SYMBOLS = {
     "⟨": r"\langle ", "⟩": r"\rangle ", "〈": r"\langle ", "〉": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ",
     "⌈": r"\lceil ", "⌉": r"\rceil ", "∖": r"\setminus ", "…": r"\ldots ", "％": "%", "﹪": "%", "￥": "¥",
 }  # fmt: skip
-for _i, _name in enumerate(_GREEK):
-    if not _name.endswith("_f"):
-        _SYMBOLS.setdefault(chr(0x3B1 + _i), rf"\{_name} ")
-_SYMBOLS |= {"Δ": r"\Delta ", "Ω": r"\Omega ", "Σ": r"\Sigma ", "Φ": r"\Phi ", "Γ": r"\Gamma ", "ϕ": r"\phi "}
-_RUNS = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+|[{''.join(_SUBSCRIPTS)}]+")
-_CIRCLED = re.compile("[①-⑳]")
+_SYMBOLS |= {chr(0x3B1 + i): rf"\{name} " for i, name in enumerate(_GREEK.split()) if name != "_"}
+_SYMBOLS |= {
+    "Δ": r"\Delta ",
+    "Ω": r"\Omega ",
+    "Σ": r"\Sigma ",
+    "Φ": r"\Phi ",
+    "Γ": r"\Gamma ",
+    "ϕ": r"\phi ",
+    "\u2126": r"\Omega ",
+}
+_RUNS = pattern(f"[{''.join(_SUPERSCRIPTS)}]++|[{''.join(_SUBSCRIPTS)}]++")
+_CIRCLED = pattern("[①-⑳]")
+
+# What is typed differently and says the same, a character for a character: digits, hyphens, blanks.
+_TYPED = {
+    c: str(d) for c in map(chr, range(0x80, sys.maxunicode + 1)) if (d := unicodedata.decimal(c, None)) is not None
+}
+_TYPED |= dict.fromkeys("‐‑‒–−﹣－⁃", "-") | {c: " " for c in map(chr, range(0x80, 0x3100)) if c.isspace()}
+_TYPED = (
+    {ord(c): said for c, said in _TYPED.items()} | dict.fromkeys(range(0x200B, 0x2010)) | {0xFEFF: None, 0x2060: None}
+)
+_THIN = pattern("(?<=\\d)[\u00a0\u2009\u202f\u2007](?=\\d{3}(?!\\d))")
+
+
+def fold_typed(text: str) -> str:
+    """A text with the digits, hyphens and blanks of ASCII, without invisible marks and blanks between thousands.
+
+    >>> fold_typed("‑５"), fold_typed("12\u202f345")
+    ('-5', '12345')
+    """
+    return text if text.isascii() else _THIN.sub("", text).translate(_TYPED)
+
 
 # LaTeX commands with one meaning here and several spellings. A command's name ends where its letters do.
 _SYNONYMS = {
@@ -44,13 +71,16 @@ _SYNONYMS = {
     "mathbf": "mathrm", "boldsymbol": "mathrm", "bm": "mathrm", "mathit": "mathrm", "mathsf": "mathrm",
     "mathtt": "mathrm", "textbf": "text", "textit": "text", "textrm": "text", "textsf": "text", "texttt": "text",
     "textnormal": "text", "mbox": "text", "emph": "text", "hbox": "text", "backslash": "setminus",
+    "nicefrac": "frac", "sfrac": "frac", "lparen": "(", "rparen": ")", "upmu": "mu",
 }  # fmt: skip
 _DROPPED = {
     "left", "right", "displaystyle", "textstyle", "limits", "nolimits", "bigl", "bigr", "Bigl", "Bigr", "biggl",
     "biggr", "Biggl", "Biggr", "big", "Big", "bigg", "Bigg", "middle", "mathstrut", "nobreak", "allowbreak",
+    "bf", "it", "sf", "tt", "tiny", "small", "normalsize", "large", "Large", "LARGE", "huge", "Huge", "bfseries",
+    "boldmath",
 }  # fmt: skip
 _SPACES = {"quad", "qquad", "enspace", "thinspace", "space", "hfill", "newline"}
-_COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])", re.S)
+_COMMAND = pattern(r"\\([A-Za-z]++|[^A-Za-z])", re.S)
 
 
 def fold_unicode(text: str) -> str:
@@ -60,6 +90,7 @@ def fold_unicode(text: str) -> str:
     """
     if text.isascii():
         return text
+    text = fold_typed(text)
     text = _CIRCLED.sub(lambda m: rf"\textcircled{{{ord(m[0]) - 0x245F}}}", text)
     text = _RUNS.sub(_raised_or_lowered, text)
     out = []
@@ -70,8 +101,6 @@ def fold_unicode(text: str) -> str:
             out.append(_SYMBOLS[char])
         elif unicodedata.category(char) in ("Cf", "Cc", "Co", "Cs"):
             continue  # direction marks, zero-width joiners, surrogates: invisible, so they carry no answer
-        elif unicodedata.category(char) == "Nd":
-            out.append(str(unicodedata.decimal(char)))
         else:
             out.append(_compatible(char))
     return "".join(out)
@@ -89,10 +118,16 @@ def _compatible(char: str) -> str:
     return rf"\frac{{{over}}}{{{under}}}" if slash and under else folded
 
 
-_COLOURED = re.compile(r"\\textcolor ?\{[a-z]+\} ?\{|\\underline ?\{|\{ ?\\color ?\{[a-z]+\}")
-_DECORATION = re.compile(
-    r"\\color ?\{[a-z]+\}|\\(?:tag|phantom|hspace|vspace)\*? ?\{[^{}]*\}|\\(?:therefore|checkmark|blacksquare|square)\b"
+_COLOURED = pattern(r"\\textcolor ?\{[a-z]++\} ?\{|\\underline ?\{|\{ ?\\color ?\{[a-z]++\}")
+_DECORATION = pattern(
+    r"\\color ?\{[a-z]++\}|\\(?:tag|phantom|hspace|vspace)\*? ?\{[^{}]*+\}|\\(?:therefore|checkmark|blacksquare"
+    r"|square)\b"
 )
+_PARTED = pattern(r"(?<=\d)(?:\{,\}|,\s{0,9}\\!|\\,|\\ )\s{0,9}(?=\d{3}(?!\d))")
+_TIMES = pattern(r"(?<=\d) ?[xX] ?(?=10 ?\^)")  # 8.7 x 10^8
+_TILDE = pattern(r"(?<!\\)~")
+_OVER = pattern(r"\{([^{}]{1,99})\\over(?![A-Za-z])([^{}]{1,99})\}")
+_WRAPPED_MATH = pattern(r"\\(?:text|mathrm) ?\{ ?\$([^$]{1,400})\$ ?\}")
 
 
 def fold_latex(text: str) -> str:
@@ -100,14 +135,16 @@ def fold_latex(text: str) -> str:
 
     Case: `10,\\!080`, `11,\\! 111,\\! 111,\\! 100`, `10{,}000`, `\\left(3,4\\right]`, `\\dfrac43`.
     """
-    text = re.sub(r"(?<=\d)(?:\{,\}|,\s*\\!|\\,)\s*(?=\d{3}(?!\d))", "", text)
-    text = text.replace("{:}", ":").replace("{,}", ",")
-    text = re.sub(r"(?<=\d) ?[xX] ?(?=10 ?\^)", r"\\times ", text)  # 8.7 x 10^8
+    text = _PARTED.sub("", text) if "," in text or "\\ " in text else text
+    text = text.replace("{:}", ":").replace("{,}", ",").replace("+/-", "\\pm ")
+    text = _TIMES.sub(r"\\times ", text) if "10" in text else text
     if "\\" not in text:
         return text.replace("~", " ")
     text = _DECORATION.sub("", _COLOURED.sub("{", text)).replace("\\not=", "\\ne ").replace("\\not =", "\\ne ")
     text = _COMMAND.sub(_fold_command, text)
-    return re.sub(r"(?<!\\)~", " ", text)
+    if "\\over" in text:
+        text = _OVER.sub(r"\\frac{\1}{\2}", text if _OVER.search(text) else f"{{{text}}}")
+    return _WRAPPED_MATH.sub(r"{\1}", _TILDE.sub(" ", text))
 
 
 def _fold_command(match: re.Match) -> str:
@@ -134,21 +171,26 @@ def _fold_command(match: re.Match) -> str:
     return f"\\{name}"
 
 
-_BOLD = re.compile(r"^(\*\*|__|\*|`)(.+)\1$", re.S)
-_BOXED = re.compile(r"^\\(?:boxed|fbox|framebox)\s*\{")
-_LEADS = re.compile(
-    r"^(?:(?:so|thus|therefore|hence|answer|final answer|the answer|the final answer|"
-    r"答案|最终答案|最后答案|故|所以|因此)"
-    r"\s*(?:is|are|应?[是为选]|=|:)?\s*:?\s+|(?:the )?(?:final )?answer(?: is)?\s*:?\s*|"
-    r"(?:故?选(?:项|择)?|故?答案|最终答案)\s*[是为选]?\s*:?\s*|(?:约|大约|约为|约等于|\\approx)\s*)+",
+_BOLD = pattern(r"(\*\*|__|\*|`)(.{1,2000})\1", re.S)
+_BOXED = pattern(r"\\(?:boxed|fbox|framebox)\s{0,9}\{")
+_LEAD = pattern(
+    rf"(?:{any_of('so thus therefore hence')}|(?:the )?(?:final |correct )?answer)\s{{0,9}}(?:(?:is|are)\b|="
+    rf"|:)?\s{{0,9}}:?(?:\s++|(?<=:)|(?<=r)(?=\d))"
+    r"|(?:最终|最后)?答案\s{0,9}[应是为选:]{0,3}\s{0,9}|(?:故?选(?:项|择)?|故|所以|因此)\s{0,9}[是为选]?\s{0,9}:?\s{0,9}"
+    r"|(?:约等于|约为|大约|约|\\approx(?![a-z]))\s{0,9}|= ?(?!=)",
     re.I,
 )
+_TEXT_LEAD = pattern(r"\\text ?\{ ?(?:the )?(?:final )?answer(?: is|:| is:)? ?\} ?(?==?[^=])=? ?", re.I)
+_INLINE_DOLLAR = pattern(r"(?<!\\)\$")
+_FULL_STOP = pattern(r"[^.]\.\Z")
+_HALF_DAY = pattern(r"\b[ap]\.\s?m\.\Z", re.I)
+_HANGING = pattern(r"(?:(?<![,;:])[,;:]++|(?<!\\)\\)\Z")
 
 
 def unwrap(text: str) -> str:
     """An answer without what surrounds it: \\boxed, dollars, bold, an introduction, a full stop.
 
-    Case: AMC-23 `\\boxed{27}`, GaokaoMath `$[0,2]$`, GaokaoMath-QA `选D`.
+    Case: AMC-23 `\\boxed{27}`, GaokaoMath `$[0,2]$`, GaokaoMath-QA `选D`, `\\text{Answer: }42`.
     """
     text = text.strip()
     for _ in range(8):  # each pass takes one layer off
@@ -156,20 +198,21 @@ def unwrap(text: str) -> str:
         text = text.strip().strip("\u3000")
         if text.startswith("$") and text.endswith("$") and len(text) > 1:
             inner = text.strip("$")
-            if not re.search(r"(?<!\\)\$", inner):
+            if not _INLINE_DOLLAR.search(inner):
                 text = inner
-        elif _BOXED.match(text) and closing_brace(text, text.index("{")) == len(text) - 1:
-            text = text[text.index("{") + 1 : -1]
-        elif match := _BOLD.match(text):
+        elif (boxed := _BOXED.match(text)) and closing_brace(text, boxed.end() - 1) == len(text) - 1:
+            text = text[boxed.end() : -1]
+        elif match := _BOLD.fullmatch(text):
             text = match[2]
         elif text.startswith("**") or text.endswith("**"):  # the other mark of the pair stood before or after
             text = text.removeprefix("**").removesuffix("**")
         elif text.startswith("{") and closing_brace(text, 0) == len(text) - 1:
             text = text[1:-1]
-        text = re.sub(r"^= ?(?=[^=])", "", _LEADS.sub("", text, count=1))
-        if re.search(r"[^.]\.$", text) and not re.search(r"\b[ap]\.\s?m\.$", text, re.I):
+        if lead := _LEAD.match(text) or _TEXT_LEAD.match(text):
+            text = text[lead.end() :]
+        if _FULL_STOP.search(text) and not _HALF_DAY.search(text):
             text = text[:-1]
-        text = re.sub(r"[,;:]+$|(?<!\\)\\$", "", text.strip())
+        text = _HANGING.sub("", text.strip())
         if text == before:
             break
     return text
@@ -195,8 +238,7 @@ def clean(text: str) -> str | None:
     if len(text) > MAX_CHARS:
         return None
     text = fold_latex(fold_unicode(text))
-    text = unwrap(re.sub(r"\s+", " ", text))
-    return text or None
+    return unwrap(" ".join(text.split())) or None
 
 
 _OPEN, _CLOSE = "([{", ")]}"
@@ -228,9 +270,13 @@ def split_top(text: str, separators: str) -> list[str]:
     return pieces
 
 
+_SET = pattern(r"\\\{(.{0,2000})\\\}", re.S)
+_CONDITION = pattern(r"\||\\mid|:")
+
+
 def braced(text: str) -> str | None:
     """The inside of \\{ ... \\} that is the whole string, unless it is a set by condition."""
-    match = re.fullmatch(r"\\\{(.*)\\\}", text, re.S)
-    if not match or "\\{" in match[1] or re.search(r"\||\\mid|:", match[1]):
+    match = _SET.fullmatch(text)
+    if not match or "\\{" in match[1] or _CONDITION.search(match[1]):
         return None
     return match[1]

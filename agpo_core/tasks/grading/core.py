@@ -8,12 +8,15 @@ from functools import lru_cache
 from math import gcd
 
 from agpo_core.tasks import Graded
-from agpo_core.tasks.grading import workers
+from agpo_core.tasks.grading import values
 from agpo_core.tasks.grading.clean import clean
-from agpo_core.tasks.grading.extraction import EXTRACTORS, until_next_problem
+from agpo_core.tasks.grading.extraction import answer as stated
+from agpo_core.tasks.grading.extraction import conclusion
+from agpo_core.tasks.grading.forms import copies
 from agpo_core.tasks.grading.formulas import COORDINATES
+from agpo_core.tasks.grading.patterns import pattern
 from agpo_core.tasks.grading.profiles import Profile, get_profile
-from agpo_core.tasks.grading.reading import Reading
+from agpo_core.tasks.grading.reading import Reading, plain
 from agpo_core.tasks.grading.rules import read_with
 from agpo_core.tasks.grading.rules_words import same_output
 
@@ -34,14 +37,12 @@ def _read(answer: str, profile: Profile) -> Reading | None:
     text = answer if profile.whole else clean(answer)
     if text is None:
         return None
+    values.allow()
     reading = read_with(text, profile)
     if reading is not None or not profile.symbolic:
         return reading
-    key = workers.symbolic_key(text)
-    if key is not None:
-        return Reading(key)
     # Nothing reads it: it equals what is written the same, and nothing else.
-    raw = re.sub(r"[\s$]|\\(?:text|mathrm)(?=\{)", "", text)
+    raw = "".join(plain(text).replace("$", "").split())
     return Reading(f"raw:{raw}") if 0 < len(raw) <= MAX_RAW else None
 
 
@@ -85,23 +86,48 @@ def equivalent(gold: str, candidate: str, profile: str | Profile) -> bool:
         return False
     if "program_output" in profile.rules:
         return same_output(right.key, given.key)
-    if right.key != given.key and (value := _value_of(gold, candidate, profile)):
-        return right.key == value.key
-    return right.key == given.key and not _contradict(right, given, profile)
+    if right.key != given.key:
+        right, given = _unnamed(gold, candidate, right, given, profile)
+    if right.worked and not given.worked and not profile.unevaluated:
+        return False
+    if right.key == given.key:
+        return not _contradict(right, given, profile)
+    # 4:30 may be a ratio; beside 4:30 p.m. it is a time
+    told = right.key.startswith("clock:") or given.key.startswith("clock:")
+    return told and right.clock == given.clock and not _contradict(right, given, profile)
 
 
-_NAMED = re.compile(
-    r"\$?(?:\\(?:mathbf|mathrm|text) ?\{[A-Za-z]\}|[A-Za-z])(?:_\{?\w\}?)?(?: ?\(\w\))? ?= ?(?P<value>[^=]+)"
+_NAMED = pattern(
+    r"\$?(?P<name>\\(?:mathbf|mathrm|text) ?\{[A-Za-z]\}|[A-Za-z])(?:_\{?\w\}?)?(?: ?\(\w\))? ?= ?"
+    r"(?P<value>[^=]{1,400})"
+)
+_OPTION = pattern(
+    r"\$?\\?(?:(?:text|textbf|mathbf|mathrm) ?\{ ?)?\([A-H]\)(?:\\[ ,;:]| |~|\}|\$){1,6}+(?P<value>[^ ].{0,400})", re.S
+)
+_SUM = pattern(
+    r"\$?(?:[A-Z]{2}\^\{?2\}? ?|[A-Za-z](?:_\{?\w\}?)? ?(?:[-+] ?[A-Za-z](?:_\{?\w\}?)? ?){1,3})= ?"
+    r"(?P<value>[-\d.,/ ]{1,30})\$?"
 )
 
 
-def _value_of(gold: str, candidate: str, profile: Profile) -> Reading | None:
-    """The right side of an answer that gives its value a name, where the gold gives none.
+def _unnamed(gold: str, candidate: str, right: Reading, given: Reading, profile: Profile) -> tuple[Reading, Reading]:
+    """Gold and answer, of which one gives its value a short name and the other none, without the name.
 
-    Case: OCW `e^{t} / 3` is `y = e^{t}/3`; MATH-500 `52_8` is `n = 52_8`. The other way round a name is asked for.
+    Case: OCW `e^{t} / 3` is `y = e^{t}/3`; MATH `y = 2x + 3` is `2x + 3`, as by Hendrycks' rule; AMC `36` is
+    `x + y = 36`.
     """
-    match = None if profile.whole or profile.equations_stay or "=" in gold else _NAMED.fullmatch(candidate.strip())
-    return read(match["value"], profile) if match else None
+    if not profile.whole and (option := _OPTION.fullmatch(candidate.strip())) and right.key != given.key:
+        return right, read(
+            option["value"], profile
+        ) or given  # the option's letter and its text, for a gold that is the text
+    if profile.whole or profile.equations_stay or ("=" in gold) == ("=" in candidate):
+        return right, given
+    named, other = (gold, given) if "=" in gold else (candidate, right)
+    match = _NAMED.fullmatch(named.strip()) or (_SUM.fullmatch(named.strip()) if named is candidate else None)
+    value = read(match["value"], profile) if match else None
+    if value is None:
+        return right, given
+    return (value, other) if named is gold else (other, value)
 
 
 def _contradict(gold: Reading, given: Reading, profile: Profile) -> bool:
@@ -111,15 +137,20 @@ def _contradict(gold: Reading, given: Reading, profile: Profile) -> bool:
         return True
     if profile.equations_stay and gold.label in COORDINATES and given.label is None:
         return True
+    units = {gold.unit, given.unit} - {None}
+    if len(units) == 2 and not ("degree" in units and units & {"celsius", "fahrenheit"}):
+        return True
     return any(
-        a is not None and b is not None and a != b
-        for a, b in ((gold.unit, given.unit), (gold.label, given.label), (gold.half, given.half))
+        a is not None and b is not None and a != b for a, b in ((gold.label, given.label), (gold.half, given.half))
     )
+
+
+_SHARE = pattern(r"\A\d++/\d++|\A0\.\d++")
 
 
 def _is_share(key: str) -> bool:
     """A number between 0 and 1, which is a share as it stands: 0.15 is not 0.15 %, while a gold of 10 may be 10 %."""
-    return bool(re.fullmatch(r"\d+/\d+|0\.\d+", key)) and Fraction(key) < 1
+    return bool(_SHARE.fullmatch(key)) and Fraction(key) < 1
 
 
 def _asks_for_form(fraction: tuple[int, int]) -> bool:
@@ -131,43 +162,35 @@ def _asks_for_form(fraction: tuple[int, int]) -> bool:
 
 
 def extract(text: str, profile: str | Profile) -> str | None:
-    """The answer of a response: what the first of the profile's extraction rules finds that its reading rules can read.
+    """The answer of a response, by the order of evidence of `extraction`.
 
-    What is found and cannot be read is returned as it stands (it equals itself alone); None when nothing is found.
+    What is stated and cannot be read is returned as it stands (it equals itself alone); None when nothing is found.
     """
     profile = get_profile(profile)
     if not isinstance(text, str):
         raise TypeError(f"text: expected a response as text, got {type(text).__name__}")
-    if not profile.whole:
-        text = until_next_problem(text)
-    for name in profile.extractors:
-        unread = None
-        for found in EXTRACTORS[name](text):
-            found = found if profile.whole else _trimmed(found)
-            cleaned = found if profile.whole else clean(found)
-            if cleaned is None:
-                continue
-            reading = read_with(cleaned, profile)
-            if reading is not None and not _rambles(reading):
-                return found
-            unread = unread or found
-        if unread is not None and name in SAYS_SO:
-            return unread
-    return None
+    if profile.kind == "output":
+        return text
+    if profile.kind == "roles":
+        return conclusion(text)
+
+    def reads(piece: str) -> bool:
+        reading = read(_trimmed(piece), profile)
+        return reading is not None and not reading.key.startswith("raw:") and not _rambles(reading)
+
+    found = stated(text, profile.kind, profile.otherwise, reads)
+    return (found and _trimmed(found)) or None
 
 
-# Where one of these finds something, the response has answered.
-SAYS_SO = frozenset({"boxed", "phrase", "marked_line", "hash_mark", "hedged", "letter_phrase"})
+_FULL_STOP = pattern(r"[^.]\.\Z")
+_HALF_DAY = pattern(r"[ap]\.\s?m\.\Z", re.I)
 
 
 def _trimmed(answer: str) -> str:
     """The answer without the punctuation of its sentence."""
-    answer = re.sub(r"[\s,;:，；：。]+$|\*\*$", "", answer.strip())
-    return (
-        answer[:-1].rstrip()
-        if re.search(r"[^.]\.$", answer) and not re.search(r"[ap]\.\s?m\.$", answer, re.I)
-        else answer
-    )
+    answer = answer.strip()
+    answer = answer.rstrip(" \t\n,;:，；：。").removesuffix("**")
+    return answer[:-1].rstrip() if _FULL_STOP.search(answer) and not _HALF_DAY.search(answer) else answer
 
 
 def _rambles(reading: Reading) -> bool:
@@ -175,13 +198,14 @@ def _rambles(reading: Reading) -> bool:
     return reading.key.startswith("text:") and reading.key.count(" ") > 4
 
 
-def grade(completion: str, gold: str, profile: str | Profile) -> Graded:
+def grade(completion: str, gold: str, profile: str | Profile, question: str | None = None) -> Graded:
     """Reward 1 when the completion's answer is the gold, else 0; with the answer's vote key.
 
     Args:
         completion: any text.
         gold: the right answer, as its benchmark writes it.
-        profile: a profile or a benchmark's name.
+        profile: a profile or a benchmark's name; `for_rewards` for training.
+        question: the question, whose own expressions are then no answers to it; None: not looked at.
     Returns:
         the reward and the vote key; no answer gets reward 0. A wrong answer's key is never the gold's: 5 cm votes apart
         from a gold of 5 km.
@@ -189,14 +213,18 @@ def grade(completion: str, gold: str, profile: str | Profile) -> Graded:
         ValueError: the gold says nothing under the profile's rules.
     """
     profile = get_profile(profile)
-    if read(gold, profile) is None:
+    if (wanted := read(gold, profile)) is None:
         raise ValueError(f"gold {gold!r} is no answer under the rules of {profile.name}: mend the problem's answer")
     answer = extract(completion, profile)
     if answer is None:
         return Graded(0.0, None)
+    given = read(answer, profile)
+    if given is not None and wanted.worked and not given.worked:
+        return Graded(0.0, None)
     right = equivalent(gold, answer, profile)
+    if right and question is not None and profile.symbolic and copies(answer, gold, question):
+        return Graded(0.0, None)
     vote = canonical(gold if right and not profile.whole else answer, profile)  # y = 2x votes for a gold of 2x
-    if not right and vote is not None and vote == canonical(gold, profile):
-        given = read(answer, profile)  # the same key, contradicting marks: no vote for the gold
+    if not right and vote is not None and vote == wanted.key:  # the same key, contradicting marks: no vote for the gold
         vote = f"{vote} ({given.unit or given.label or given.half or given.fraction or 'no name'})"
     return Graded(float(right), vote)

@@ -10,9 +10,13 @@ from fractions import Fraction
 
 from agpo_core.tasks.grading import values
 from agpo_core.tasks.grading.clean import braced, split_top
-from agpo_core.tasks.grading.latex import Node, Unreadable
-from agpo_core.tasks.grading.reading import DENIAL, Reading, label_of, plain
-from agpo_core.tasks.grading.rules_numbers import decimal_key, strip_percent, tree_of, written_fraction
+from agpo_core.tasks.grading.forms import worked_out
+from agpo_core.tasks.grading.language import denies
+from agpo_core.tasks.grading.latex import Node, Unreadable, parse
+from agpo_core.tasks.grading.numerals import decimal_key, read_number
+from agpo_core.tasks.grading.patterns import pattern
+from agpo_core.tasks.grading.reading import Reading, bare, label_of, plain
+from agpo_core.tasks.grading.rules_numbers import strip_percent, tree_of
 from agpo_core.tasks.grading.sets import BRACKETED, End, Piece, end_of, minus, real_set, set_key, union
 from agpo_core.tasks.grading.units import strip_unit
 
@@ -24,28 +28,58 @@ def _elements(text: str, profile) -> list[Reading]:
     \\sqrt{19}`.
     """
     node = tree_of(text, profile)
-    if not values.has_sign_choice(node):
-        return [Reading(values.key(node))]
-    plus, minus = Reading(values.key(node, 1)), Reading(values.key(node, -1))
-    return [plus] if plus == minus else [plus, minus]
+    keys = [values.key(node, sign) for sign in ((1, -1) if values.has_sign_choice(node) else (1,))]
+    worked = profile.unevaluated or worked_out(node)
+    if values.free_names(node) - {"i"} and not keys[0].startswith("f:"):
+        worked = profile.unevaluated  # the names cancel: (x+1) - x
+    return [Reading(key, worked=worked) for key in dict.fromkeys(keys)]
+
+
+_DOLLAR = pattern(r"(?<!\\)\$")
+# a condition behind an answer: (k \in \mathbb{Z}), where n is an integer, for all x > 1
+_WHOLE = r"\\(?:mathbb|mathrm|mathbf) ?\{? ?[ZN] ?\}?(?:_\{?\+\}?|\^\{?[+*]\}?)?|Z|N"
+_CONDITION = pattern(
+    rf"(?:[,;]? ?\((?P<a>[a-z] ?\\in ?(?:{_WHOLE}))\)|[,;] ?"
+    rf"(?:\\text ?\{{ ?)?(?:where |for )?(?:\}} ?)?[a-z] ?\\in ?(?:{_WHOLE}))\Z"
+)
+_MODULUS = pattern(
+    r" ?(?:\\pmod ?(?P<a>\{[^{}]{1,20}\}|\w)|\(?(?:\\bmod|\\mod|\\(?:text|mathrm) ?\{ ?mod ?\}|\bmod) ?"
+    r"(?P<b>\{[^{}]{1,20}\}|\w{1,9})\)?)\Z"
+)
+
+
+def without_condition(text: str) -> str:
+    """An answer without the condition behind it, that a name is whole. Case: Cloze `x=k\\pi(k\\in\\mathbf{Z})`."""
+    match = _CONDITION.search(text, max(0, len(text) - 60)) if "\\in" in text else None
+    return text[: match.start()] if match else text
 
 
 def formula(text: str, profile) -> Reading | None:
     """Anything mathematical: lists of answers, sets, tuples, intervals, matrices, relations, expressions."""
-    if len(re.findall(r"(?<!\\)\$", text)) > 1:  # OCW's gold 72 is two formulas side by side
-        text = re.sub(r"(?<!\\)\$", " ", text)
-    if DENIAL.search(text):
+    if len(_DOLLAR.findall(text)) > 1:  # OCW's gold 72 is two formulas side by side
+        text = _DOLLAR.sub(" ", text)
+    if denies(text):
         return None
+    if match := _CONDITION.search(text):
+        text = text[: match.start()]
+    unit = None
+    if match := _MODULUS.search(text):
+        text, unit = text[: match.start()].rstrip(), f"mod {(match['a'] or match['b']).strip('{} ')}"
+        text = text.replace("\\equiv", "=")
     try:
-        return _list(text, profile)
+        reading = _list(text, profile)
     except Unreadable:
         return None
+    return replace(reading, unit=unit) if unit else reading
 
 
-_AND = re.compile(
-    r"\\text ?\{ ?,? ?(?:and|or) ?\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|[或和与]|\\(?:lor|vee)(?![A-Za-z])"
-)
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_AND_WORDS = r"\\text ?\{ ?,? ?(?:and|or) ?\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|[或与]|\\(?:lor|vee)(?![A-Za-z])"
+_AND = pattern(_AND_WORDS + "|和")
+_ALTERNATIVES = pattern(_AND_WORDS + "|,")
+_OR = pattern(r"\\text ?\{ ?or ?\}|(?<![A-Za-z\\])or(?![A-Za-z])|或")
+_CONJUNCTION = pattern(r"\band\b|且")
+_ORDER = pattern(r"<|>|\\[lg]e\b")
+_THOUSANDS = pattern(r"(?<![\d.,])\d{1,3}(?:,\d{3}(?!\d))++(?![\d,])")
 
 
 def join_thousands(text: str) -> str:
@@ -56,15 +90,17 @@ def join_thousands(text: str) -> str:
     for i, char in enumerate(text):
         if char in "([{" or char in ")]}":
             if depth == 0:
-                pieces.append(_THOUSANDS.sub(lambda m: m[0].replace(",", ""), text[last:i]))
+                pieces.append(_joined(text[last:i]))
                 last = i
             depth += 1 if char in "([{" else -1
             if depth == 0:
                 pieces.append(text[last : i + 1])
                 last = i + 1
-    tail = text[last:]
-    pieces.append(_THOUSANDS.sub(lambda m: m[0].replace(",", ""), tail) if depth == 0 else tail)
-    return "".join(pieces)
+    return "".join([*pieces, _joined(text[last:]) if depth == 0 else text[last:]])
+
+
+def _joined(text: str) -> str:
+    return _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
 
 
 def _list(text: str, profile) -> Reading:
@@ -72,8 +108,8 @@ def _list(text: str, profile) -> Reading:
     and } 4`.
     """
     text = join_thousands(text)
-    joined = _AND.sub(",", text) if not re.search(r"<|>|\\[lg]e\b", text) else text
-    pieces = [piece.strip(" $") for piece in split_top(joined, ",;")]
+    joined = text if _ORDER.search(text) or "\\ne" in text else _AND.sub(",", text)
+    pieces = [bare(piece) for piece in split_top(joined, ",;")]
     if joined is not text and (not pieces[0] or not pieces[-1]):
         raise Unreadable("an answer that ends with and")
     while len(pieces) > 1 and "" in pieces:  # "2, 3, and 4" has an empty piece
@@ -82,36 +118,53 @@ def _list(text: str, profile) -> Reading:
         inner = braced(pieces[0])
         if inner is None:
             return _one(joined if joined is text else pieces[0], profile)
-        pieces = [piece.strip(" $") for piece in split_top(_AND.sub(",", join_thousands(inner)), ",;")]
+        pieces = [bare(piece) for piece in split_top(_AND.sub(",", join_thousands(inner)), ",;")]
         if pieces == [""]:
             return Reading("{}")
     if len(pieces) > 60:
         raise Unreadable("a list too long")
+    if len(pieces) == 2 and _LINE_BUT.fullmatch(joined):
+        return _one(pieces[1], profile)
     readings: list[Reading] = []
     for piece in pieces:
         if "pm" in piece and "=" not in piece:
             readings += _elements(strip_unit(piece, nouns=False)[0], profile)
         elif (one := _one(piece, profile)).key.startswith("{"):
-            readings += [Reading(key) for key in one.key[1:-1].split("; ")]
+            readings += [replace(one, key=key) for key in one.key[1:-1].split("; ")]
         else:
             readings.append(one)
+    if _OR.search(text):  # 1/2 or 0.5 is one answer, in two spellings
+        readings = list({reading.key: reading for reading in readings}.values())
     return _together(readings)
 
 
+_LINE_BUT = pattern(r"[a-z] ?\\in ?\\mathbb ?\{?R\}?,? ?[a-z] ?\\ne(?![a-z]).{1,200}")
+_INDEX = pattern(r"_\{?\d\}?\Z")
+
+
 def _together(readings: list[Reading]) -> Reading:
-    """The key of several answers; where they are values of different names, the names count. Case: `x=1, y=2`."""
+    """The key of several answers; where they are values of different names, the names count. Case: `x=1, y=2`, which is
+    the point (1,2).
+    """
+    if len(readings) == 1:
+        return readings[0]
     units = {reading.unit for reading in readings} - {None}
     labels = [reading.label for reading in readings]
-    named = None not in labels and len({re.sub(r"_\{?\d\}?$", "", label) for label in labels}) == len(labels) > 1
-    keys = [f"{r.label}={r.key}" if named else r.key for r in readings]
-    if len(keys) == 1:
-        return readings[0]
-    return Reading("{" + "; ".join(sorted(keys)) + "}", unit=units.pop() if len(units) == 1 else None)
+    worked = all(reading.worked for reading in readings)
+    unit = units.pop() if len(units) == 1 else None
+    if None not in labels and len({_INDEX.sub("", label) for label in labels}) == len(labels):
+        if "".join(sorted(labels)) in ("xy", "xyz", "ab", "abc", "abcd"):
+            ordered = sorted(readings, key=lambda reading: reading.label)
+            return Reading(f"({', '.join(reading.key for reading in ordered)})", unit=unit, worked=worked)
+        keys = [f"{reading.label}={reading.key}" for reading in readings]
+    else:
+        keys = [reading.key for reading in readings]
+    return Reading("{" + "; ".join(sorted(keys)) + "}", unit=unit, worked=worked)
 
 
 def _one(text: str, profile) -> Reading:
     """One answer: a relation, a set of reals, a tuple, a matrix or an expression, with its unit."""
-    text = text.strip(" $")
+    text = bare(text)
     if not text:
         raise Unreadable("nothing")
     for rule in (_relation, real_set, _matrix, _tuple):
@@ -121,61 +174,70 @@ def _one(text: str, profile) -> Reading:
     return _expression(text, profile)
 
 
+_INFINITY = pattern(r"([-+]?) ?(?:\\infty|inf|infinity)")
+
+
 def _expression(text: str, profile) -> Reading:
     text, _, percent = strip_percent(text, profile)
     text, unit = strip_unit(text, nouns=False)
-    if infinite := re.fullmatch(r"([-+]?) ?(?:\\infty|inf|infinity)", text.strip()):
+    if infinite := _INFINITY.fullmatch(text.strip()):
         return Reading("-inf" if infinite[1] == "-" else "inf")
     key = decimal_key(text.strip())
     if key is not None and percent is None:
         return Reading(key, unit=unit)
-    written = written_fraction(text.strip())
+    written = read_number(text.strip())
     elements = _elements(text, profile)
     if percent is not None and profile.percent == "value":
         elements = [Reading(values.key(("div", tree_of(text, profile), ("num", Fraction(100)))))]
     reading = _together(elements)
-    return replace(reading, unit="%" if percent else unit, fraction=written)
+    return replace(reading, unit="%" if percent else unit, fraction=written.written if written else None)
 
 
 # -- relations
 
-_COMPARE = re.compile(r"(\\le(?![a-z])|\\ge(?![a-z])|<=|>=|\\lt(?![a-z])|\\gt(?![a-z])|<|>)")
-_NAME = re.compile(
-    r"(?:\\?[A-Za-z]+|\\(?:vec|overline|mathrm|mathbb|mathcal|overrightarrow|text|hat|bar) ?\{[^{}]*\})'*"
-    r"(?: ?_ ?(?:\{[^{}]*\}|\\?[A-Za-z]+|\d))?(?: ?\^\{?-1\}?)?(?: ?\([^()=]{1,20}\))?"
+_COMPARE = pattern(r"(\\le(?![a-z])|\\ge(?![a-z])|<=|>=|\\lt(?![a-z])|\\gt(?![a-z])|<|>)")
+_NAME = pattern(
+    r"(?:\\?[A-Za-z]++|\\(?:vec|overline|mathrm|mathbb|mathcal|overrightarrow|text|hat|bar) ?\{[^{}]*+\})'*+"
+    r"(?: ?_ ?(?:\{[^{}]*+\}|\\?[A-Za-z]++|\d))?(?: ?\^\{?-1\}?)?(?: ?\([^()=]{1,20}\))?"
 )
-
-
-_SET_BUILDER = re.compile(
-    r"(?:\\\{)? ?[a-z] ?(?:\||\\mid|:) ?(?P<condition>.*(?:[<>]|\\[lg]e(?![a-z])|\\in(?![a-z])).*?)(?:\\\})?"
+_SET_BUILDER = pattern(
+    r"(?:\\\{)? ?[a-z](?: ?\\in ?\\mathbb ?\{?R\}?)? ?(?:\||\\mid|:) ?(?P<condition>[^{}]{0,200}?(?:[<>]|\\"
+    r"(?:[lg]e|ne|in)(?![a-z])).{0,200}?)"
+    r"(?:\\\})?"
 )
-_NAMES = re.compile(r"\( ?\\?[A-Za-z]+(?:_\w)? ?(?:, ?\\?[A-Za-z]+(?:_\w)? ?)+\)")
+_NAMES = pattern(r"\( ?\\?[A-Za-z]++(?:_\w)? ?(?:, ?\\?[A-Za-z]++(?:_\w)? ?)++\)")
+_IN = pattern(r"\\in(?![A-Za-z])")
+_UNEQUAL = pattern(r"(?P<name>.{1,60}?)\\ne(?![a-z])(?P<hole>.{1,200})")
+_SIGNS = pattern(r" ?\\pm ?(.{1,200})")
+_EQUALS = pattern(r"\\equiv|\\triangleq|:=")
+_NAMED_POINT = pattern(r"(?P<name>[A-Z]'?(?:_\{?\d\}?)?) ?(?P<point>\([^()]{0,200},.{0,200}\))")
+_CAPITALS = pattern(r"[A-Z]{2,20}")
+_INDEXED = pattern(r"_ ?(?:\{[^{}]*+\}|\w)")
+_WORKED = pattern(r"\d|\\sqrt|\\frac|\A-")
+_LETTERED = pattern(r"\\[A-Za-z]|[A-Za-z]{2}")  # a sum, a unit: what no rule reads may yet be said
 
 
 def _relation(text: str, profile) -> Reading | None:
     """An equation, an inequality or a membership; None where the string has no relation at its top."""
-    if match := _SET_BUILDER.fullmatch(text):
-        return _relation(match["condition"], profile)
-    if re.search(r"\\in(?![A-Za-z])", text):
-        name, _, rest = re.sub(r"\\in(?![A-Za-z])", "∈", text, count=1).partition("∈")
-        if not _NAME.fullmatch(name.strip()):
+    if (match := _SET_BUILDER.fullmatch(text)) and (found := _relation(match["condition"], profile)):
+        return replace(found, label=None)
+    if match := _NAMED_POINT.fullmatch(text):
+        return replace(_one(match["point"], profile), label=label_of(match["name"]))
+    if _IN.search(text):
+        name, rest = _IN.split(text, maxsplit=1)
+        if not (_NAME.fullmatch(name.strip()) or _NAMES.fullmatch(name.strip())):
             raise Unreadable("membership of no name")
-        reading = _one(rest, profile)
-        return replace(reading, label=label_of(name))
+        reading = _list(rest, profile)
+        return replace(reading, label=None if "(" in name else label_of(name))
     if _COMPARE.search(text):
         return _inequality(text, profile)
-    if (
-        "\\ne" in text
-        and (match := re.fullmatch(r"(.+?)\\ne(?![a-z])(.+)", text))
-        and _NAME.fullmatch(match[1].strip())
-    ):
-        holes = [match[2]]
-        if pm := re.fullmatch(r" ?\\pm ?(.+)", match[2]):
+    if "\\ne" in text and (match := _UNEQUAL.fullmatch(text)) and _NAME.fullmatch(match["name"].strip()):
+        holes = _ALTERNATIVES.split(match["hole"])
+        if pm := _SIGNS.fullmatch(match["hole"]):
             holes = [pm[1], f"-({pm[1]})"]
-        pieces = minus([Piece.line()], [Piece.point(end_of(hole, profile)) for hole in holes])
-        return Reading(set_key(pieces), label=label_of(match[1]))
-    text = re.sub(r"\\equiv|\\triangleq|:=", "=", text)
-    parts = [part.strip() for part in split_top(text, "=")]
+        pieces = minus([Piece.line()], [Piece.point(end_of(hole, profile)) for hole in holes if hole.strip()])
+        return Reading(set_key(pieces), label=label_of(match["name"]))
+    parts = [part.strip() for part in split_top(_EQUALS.sub("=", text), "=")]
     if len(parts) == 1:
         if "\\approx" in text:  # of "250/3 ≈ 83.33" the exact side is the answer
             return _one(text.partition("\\approx")[0], profile)
@@ -186,56 +248,73 @@ def _relation(text: str, profile) -> Reading | None:
 
 
 def _equation(parts: list[str], profile) -> Reading:
-    """A chain of equal sides. A name on the left is a label; a relation between coordinates is an equation.
+    """A chain of equal sides says its last; a name on the left is a label; a relation between coordinates is an
+    equation.
 
-    Case: MATH-500 `x=5` is 5, and `y = 2x + 3` is no 2x+3; Cloze `2x+y+1=0` is `y=-2x-1`; OCW `X_{d}=125-1.25 P`;
+    Case: MATH-500 `x=5` is 5; AIME `m+n=25+18=43` is 43; Cloze `2x+y+1=0` is `y=-2x-1`; OCW `X_{d}=125-1.25 P`;
     OCW `MR=SRMC` names two quantities, and is `SRMC=MR`.
     """
+    parts = [part.partition("\\approx")[0] for part in parts]
     left, right = parts[0], parts[-1]
-    parts = [re.split(r"\\approx", part)[0] for part in parts]
     label = label_of(left)
     names = sorted(map(plain, parts))
-    if len(names) == 2 and all(re.fullmatch(r"[A-Z]{2,}", name) for name in names):
+    if len(names) == 2 and all(_CAPITALS.fullmatch(name) for name in names):
         return Reading("names:" + "=".join(names))
-    if (
-        len(parts) == 2
-        and _NAMES.fullmatch(left)
-        and len(split_top(left[1:-1], ",")) == len(split_top(right[1:-1], ","))
-    ):
-        return replace(_one(right, profile), label=label)  # (x, y) = (3, 4)
+    named = _NAMES.fullmatch(left)
+    if len(parts) == 2 and named and len(split_top(left[1:-1], ",")) == len(split_top(right[1:-1], ",")):
+        return _one(right, profile)  # (x, y) = (3, 4)
     if "pm" in right and _NAME.fullmatch(left) and len(parts) == 2:
         nodes = tree_of(left, profile), tree_of(right, profile)
         if values.free_names(nodes[1]) & COORDINATES and label in COORDINATES:
             return _together([Reading(values.equation_key(*nodes, sign)) for sign in (1, -1)])
     if _NAME.fullmatch(left) and not _is_coordinate_relation(left, right, profile):
-        reading = _one(parts[1], profile)
-        for part in parts[2:]:
-            other = _one(part, profile)
-            if other.key != reading.key:
-                raise Unreadable("sides that are not equal")
-            reading = replace(other, unit=other.unit or reading.unit)
-        return replace(reading, label=label)
+        return replace(_chain(parts[1:], profile), label=label)
     if len(parts) > 2:
-        readings = [_one(part, profile) for part in parts]
-        if len({reading.key for reading in readings}) > 1:
-            raise Unreadable("sides that are not equal")
-        return readings[-1]
-    nodes = tree_of(left, profile), tree_of(right, profile)
+        return _chain(parts, profile)
+    try:
+        nodes = tree_of(left, profile), tree_of(right, profile)
+    except Unreadable:
+        if not _LETTERED.search(left) or values.free_names(parse(right)):
+            raise
+        return _one(right, profile)  # \sum_{k=1}^{5} k = 15
     if any(map(values.has_sign_choice, nodes)):
         raise Unreadable("an equation with a plus-minus")
     names = values.free_names(nodes[0]) | values.free_names(nodes[1])
     if not names - {"i"}:  # 3 + 5 = 8
-        if values.key(nodes[0]) != values.key(nodes[1]):
-            raise Unreadable("sides that are not equal")
-        return _one(right, profile)
-    bare = not re.search(r"\d|\\sqrt|\\frac|^-", re.sub(r"_ ?(?:\{[^{}]*\}|\d)", "", left))  # 2n = 4 says that n is 2
-    if bare and not names & COORDINATES and not values.free_names(nodes[1]) and not _differential(names):
+        return _chain(parts, profile)
+    bare_left = not _WORKED.search(_INDEXED.sub("", left))  # 2n = 4 says that n is 2
+    if bare_left and not names & COORDINATES and not values.free_names(nodes[1]) and not _differential(names):
         return replace(_one(right, profile), label=label)  # a_1 + a_2 = 10, |AB| = 5
     if len(names) == 1:
         solved = _solve(nodes[0], nodes[1])
         if solved is not None:
-            return replace(solved, label=next(iter(names)))
+            return replace(solved, label=next(iter(names)), worked=False)
     return Reading(values.equation_key(*nodes))
+
+
+def _chain(parts: list[str], profile) -> Reading:
+    """The last of equal sides; those before it that are constants must be equal to it."""
+    reading = _one(parts[-1], profile)
+    units = {reading.unit}
+    for part in parts[:-1]:
+        try:
+            other = _one(part, profile)
+        except Unreadable:
+            if not _LETTERED.search(part):
+                raise
+            continue  # it holds what no rule reads: a sum, a unit
+        units.add(other.unit)
+        if other.key != reading.key and not (_has_names(part, profile) and not _has_names(parts[-1], profile)):
+            raise Unreadable("sides that are not equal")
+    units.discard(None)
+    return replace(reading, unit=reading.unit or (units.pop() if len(units) == 1 else None))
+
+
+def _has_names(text: str, profile) -> bool:
+    try:
+        return bool(values.free_names(tree_of(text, profile)) - {"i"})
+    except Unreadable:
+        return False
 
 
 def _differential(names: frozenset[str]) -> bool:
@@ -290,9 +369,9 @@ def _substituted(node: Node, name: str, value: Fraction) -> Node:
 
 def _inequality(text: str, profile) -> Reading:
     """An inequality in one name as the set it describes. Case: ORZ `-80\\leq g(x)\\leq 82`; `x>3` is `(3,\\infty)`."""
-    alternatives = [p for p in re.split(_AND.pattern.replace("和", "") + r"|,", text) if p.strip()]
+    alternatives = [p for p in _ALTERNATIVES.split(text) if p.strip()]
     pieces, label = [], None
-    conjunction = bool(re.search(r"\band\b|且", text))
+    conjunction = bool(_CONJUNCTION.search(text))
     for alternative in alternatives:
         parts = _COMPARE.split(alternative)
         found_label, piece = _bounded(parts, profile)
@@ -340,23 +419,28 @@ def _is_number(text: str, profile) -> bool:
 # -- tuples and matrices
 
 
+_ANGLED = pattern(r"\\langle(?![A-Za-z])(.{0,2000})\\rangle", re.S)
+_ROWS = pattern(r"\[ ?\[.{0,2000}\] ?\]", re.S)
+
+
 def _tuple(text: str, profile) -> Reading | None:
     """Ordered entries in brackets: a point, a vector, an interval. Case: MATH-500 `(3,4]` is not `[3,4]`;
     `(6,31,-1)`.
     """
-    text = re.sub(r"^\\langle(?![A-Za-z])(.*)\\rangle$", r"(\1)", text)
+    if angled := _ANGLED.fullmatch(text):
+        text = f"({angled[1]})"
     match = BRACKETED.fullmatch(text)
     if not match or len(split_top(text, "")) != 1 or not _brackets_close_last(text):
         return None
     entries = split_top(match["inside"], ",;")
     if len(entries) < 2 or len(entries) > 60:
         return None
-    if re.fullmatch(r"\[ ?\[.*\] ?\]", text, re.S):
+    if _ROWS.fullmatch(text):
         return _matrix_key([split_top(row.strip()[1:-1], ",") for row in entries], profile)
     keys = []
     for entry in entries:
-        entry = entry.strip(" $")
-        if len(entries) == 2 and re.fullmatch(r"[-+]? ?(?:\\infty|infinity|inf)", entry):
+        entry = bare(entry)
+        if len(entries) == 2 and _INFINITY.fullmatch(entry):
             keys.append("-inf" if entry.startswith("-") else "inf")
             continue
         reading = _one(entry, profile)
@@ -377,25 +461,27 @@ def _brackets_close_last(text: str) -> bool:
     return True
 
 
-_MATRIX = re.compile(
-    r"(?P<front>.*?)(?:[(\[|]|\\\{)? ?"
-    r"\\begin ?\{(?P<kind>[pbBvV]?(?:small)?matrix|array)\}(?: ?\{[lcr| ]*\})?(?P<body>.*?)"
-    r"\\end ?\{(?P=kind)\} ?(?:[)\]|]|\\\})?(?P<back>.*)",
+_MATRIX = pattern(
+    r"\A(?P<front>[^&]{0,200}?)(?:[(\[|]|\\\{)? ?"
+    r"\\begin ?\{(?P<kind>[pbBvV]?(?:small)?matrix|array)\}(?: ?\{[lcr| ]*+\})?(?P<body>.{0,2000}?)"
+    r"\\end ?\{(?P=kind)\} ?(?:[)\]|]|\\\})?(?P<back>.{0,200})",
     re.S,
 )
+_ROW_END = pattern(r"\\\\(?: ?\[[^\]]*+\])?")
+_TIMES = pattern(r"(?:\\cdot|\\times|\*)\Z")
 
 
 def _matrix(text: str, profile) -> Reading | None:
     """A matrix, entry by entry, with a factor before it multiplied in. Case: MATH-500 `\\begin{pmatrix} -1/3 \\\\ 2/3
     ...`.
     """
-    match = _MATRIX.fullmatch(text)
+    match = _MATRIX.fullmatch(text) if "\\begin" in text else None
     if not match:
         return None
     if match["back"].strip() or match["kind"].startswith(("v", "V")):
         raise Unreadable("more than a matrix")
-    rows = [row.split("&") for row in re.split(r"\\\\(?: ?\[[^\]]*\])?", match["body"].strip()) if row.strip()]
-    factor = match["front"].strip(" $")
+    rows = [row.split("&") for row in _ROW_END.split(match["body"].strip()) if row.strip()]
+    factor = bare(match["front"])
     return _matrix_key(rows, profile, factor)
 
 
@@ -404,7 +490,7 @@ def _matrix_key(rows: list[list[str]], profile, factor: str = "") -> Reading:
         raise Unreadable("rows of unequal length")
     scale = None
     if factor:
-        scale = ("num", Fraction(-1)) if factor == "-" else tree_of(re.sub(r"\\cdot|\\times|\*$", "", factor), profile)
+        scale = ("num", Fraction(-1)) if factor == "-" else tree_of(_TIMES.sub("", factor), profile)
     keys = []
     for row in rows:
         nodes = [tree_of(entry, profile) for entry in row]

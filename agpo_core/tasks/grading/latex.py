@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from agpo_core.tasks.grading.patterns import pattern
+
 MAX_DEPTH, MAX_NODES = 40, 600
 MAX_DIGITS = 1200  # of one literal: 10^6 digits are no answer to any problem
 MAX_EXPONENT = 400  # of scientific notation
@@ -28,6 +30,7 @@ FUNCTIONS = {
     "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "arcsin", "arccos", "arctan", "arccot",
     "ln",
     "log", "lg", "exp", "sqrt", "cbrt", "abs", "min", "max", "gcd", "lcm", "floor", "ceil", "factorial", "binom",
+    "cis", "factorial2",
 }  # fmt: skip
 _ALIASES = {
     "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot", "arctg": "arctan",
@@ -44,18 +47,28 @@ _SYMBOLS = {
 _ACCENTS = {"dot", "ddot", "hat", "bar", "vec", "tilde", "overline", "overrightarrow", "widehat", "underline"}
 _WORDS = sorted(FUNCTIONS | set(_ALIASES) | {"pi", "infty", "infinity", "inf", "theta"}, key=len, reverse=True)
 # a function's word may run into the one letter that it is applied to: cotx
-_WORD = re.compile(
+_WORD = pattern(
     r"(?:np\.|math\.)?("
     + "|".join(_WORDS)
-    + r")(?![a-z])|(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|ln)(?=[a-z](?![a-z]))"
+    + r"|log(?=\d{1,2} ?\())(?![a-z])|(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|ln)(?=[a-z](?![a-z]))"
 )
-_PROSE = re.compile(r"[a-z]{4}|[A-Za-z]{5}")  # abc is a product and SRMC too; "total" is not
-_NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z^]))?")
-_DERIVATIVE = re.compile(
-    r"\\frac ?\{ ?(?:d|\\partial) ?(\^ ?\{?\d\}?)? ?((?:[^{}]|\{[^{}]*\})*)\} ?"
-    r"\{ ?(?:d|\\partial) ?((?:[^{}]|\{[^{}]*\})+)\}"
+_PROSE = pattern(r"[a-z]{4}|[A-Za-z]{5}")  # abc is a product and SRMC too; "total" is not
+_NUMBER = pattern(r"(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,3}(?![\d.A-Za-z^]))?")
+_DERIVATIVE = pattern(
+    r"\\frac ?\{ ?(?:d|\\partial) ?(\^ ?\{?\d\}?)? ?((?:[^{}]|\{[^{}]*+\})*+)\} ?"
+    r"\{ ?(?:d|\\partial) ?((?:[^{}]|\{[^{}]*+\})++)\}"
 )
-_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|dot|bar) ?\{?(\d+)\}?")
+_REPEATING = pattern(r"(\d{0,99}+)\.(\d{0,99}+)\\(?:overline|dot|bar) ?\{?(\d++)\}?")
+_COMMAND = pattern(r"\\([A-Za-z]++)")
+_PRIMES = pattern(r"\{? ?((?:\\prime ?)++)\}?")
+_QUOTES = pattern(r"'++")
+_INTEGER = pattern(r"\d++")
+_ROMAN = pattern(r"\{ *+([A-Za-z]++) *+\}")
+_ACCENTED = pattern(r" ?\{ *+(\\?[A-Za-z]++|[A-Z ]{1,40}) *+\}| ?([A-Za-z])")
+_SUBSCRIPT = pattern(r" ?\{((?:[^{}]|\{[^{}]*+\})*+)\}| ?(\\?[A-Za-z]++|\d)")
+_SUBSCRIPT_MARKUP = pattern(r"\\(?:text|mathrm)\b|[ {}]")
+_CALLED = pattern(r"\( *+(-?\d++(?:\.\d++)?) *+\)")
+_BRACES = str.maketrans("", "", " {}")
 _MULTIPLY = ("\\cdot", "\\times", "*", "\\ast", "\\div", "/", "\\bullet")
 
 
@@ -107,12 +120,13 @@ class _Reader:
     def command(self) -> str | None:
         """The name of the LaTeX command that stands here."""
         self.skip()
-        match = re.compile(r"\\([A-Za-z]+)").match(self.text, self.at)
+        match = _COMMAND.match(self.text, self.at)
         return match[1] if match else None
 
-    def match(self, pattern: re.Pattern) -> re.Match | None:
+    def match(self, token) -> re.Match | None:
+        """What a pattern finds here, passed over."""
         self.skip()
-        found = pattern.match(self.text, self.at)
+        found = token.match(self.text, self.at)
         self.at += len(found[0]) if found else 0
         return found
 
@@ -160,7 +174,8 @@ class _Reader:
 
     def refuse_two_numbers(self) -> None:
         """`3 4` is no product, and neither is `3 4/5` where no rule has read a mixed number."""
-        if self.text[self.at].isdigit() and re.search(r"[\d.]\s*$", self.text[: self.at]):
+        before = self.text[max(0, self.at - 9) : self.at].rstrip()
+        if self.text[self.at].isdigit() and before and (before[-1].isdigit() or before[-1] == "."):
             raise Unreadable("two numbers side by side")
 
     def starts_factor(self) -> bool:
@@ -198,21 +213,19 @@ class _Reader:
         base = self.atom(depth + 1)
         while True:
             if self.take("!"):
-                if self.peek("!"):
-                    raise Unreadable("double factorial")
-                base = self.node("call", "factorial", (base,))
+                base = self.node("call", "factorial2" if self.take("!") else "factorial", (base,))
             elif self.peek("^"):
                 self.at += 1
                 if self.take("\\circ", "{\\circ}", "{ \\circ }", "{\\circ }", "{ \\circ}"):
                     base = self.node("mul", (base, ("sym", "°")))
-                elif primes := self.match(re.compile(r"\{? ?((?:\\prime ?)+)\}?")):
+                elif primes := self.match(_PRIMES):
                     base = self.primed(base, primes[1].count("\\prime"))
                 else:
                     base = self.node("pow", base, self.exponent(depth + 1))
             elif self.peek("**"):
                 self.at += 2
                 base = self.node("pow", base, self.signed(depth + 1))
-            elif primes := self.match(re.compile(r"'+")):
+            elif primes := self.match(_QUOTES):
                 base = self.primed(base, len(primes[0]))
             else:
                 return base
@@ -227,7 +240,7 @@ class _Reader:
             return self.node("neg", self.exponent(depth + 1))
         if self.peek("{", "("):
             return self.atom(depth)
-        if number := self.match(re.compile(r"\d+")):
+        if number := self.match(_INTEGER):
             return self.number(number[0])
         return self.atom(depth)
 
@@ -245,6 +258,9 @@ class _Reader:
         if len(literal) > MAX_DIGITS:
             raise Unreadable("a number of too many digits")
         digits, _, exponent = literal.lower().partition("e")
+        if exponent[:1] in ("+", "-") and len(exponent) == 2 and digits.isdigit() and digits != "1":
+            # 2e-1 is twice the constant, less one; 6.6e-34 and 1e-5 are powers of ten
+            return self.node("add", (("mul", (("num", Fraction(digits)), ("sym", "e"))), ("num", Fraction(exponent))))
         if exponent and abs(int(exponent)) > MAX_EXPONENT:
             raise Unreadable("an exponent of too many digits")
         return self.node("num", Fraction(literal))
@@ -305,6 +321,8 @@ class _Reader:
     def word(self, name: str, depth: int) -> Node:
         """A function or constant spelled out without a backslash, as programs and chat models write them."""
         name = _ALIASES.get(name, name)
+        if name == "log" and (base := self.match(_INTEGER)):  # log2(5)
+            return self.node("call", "log", (self.argument(name, depth)[0], self.number(base[0])))
         if name in FUNCTIONS:
             return self.applied(name, depth)
         return self.named({"infty": "infinity", "inf": "infinity"}.get(name, name), depth)
@@ -314,7 +332,7 @@ class _Reader:
             order, of, by = derivative.groups()
             if not of.strip():
                 raise Unreadable("a derivative to carry out")
-            return self.node("sym", re.sub(r"[ {}]", "", f"d{order or ''}{of}/d{by}"))
+            return self.node("sym", f"d{order or ''}{of}/d{by}".translate(_BRACES))
         name = self.command()
         if name is None:
             raise Unreadable("an unknown command")
@@ -330,7 +348,7 @@ class _Reader:
             self.need("\\rfloor" if name == "lfloor" else "\\rceil")
             return self.node("call", name[1:], (inner,))
         if name in ("mathrm", "text", "operatorname", "mathbb", "mathcal"):
-            return self.roman(depth)
+            return self.roman(name, depth)
         if name in _ACCENTS:
             return self.accented(name, depth)
         if name == "circ":
@@ -351,16 +369,18 @@ class _Reader:
             index = self.sum(depth + 1)
             self.need("]")
         self.skip()
-        if number := self.match(re.compile(r"\d+")):
+        if number := self.match(_INTEGER):
             inner = self.number(number[0])
         else:
             inner = self.atom(depth + 1)
         return self.node("call", "root", (inner, index or ("num", Fraction(2))))
 
-    def roman(self, depth: int) -> Node:
+    def roman(self, command: str, depth: int) -> Node:
         """\\mathrm{e}, \\mathrm{i}, \\operatorname{arcsin}: one letter or a function's name, nothing longer."""
-        match = self.match(re.compile(r"\{ *([A-Za-z]+) *\}"))
+        match = self.match(_ROMAN)
         if match is None:
+            if self.peek("{") and command == "mathrm":
+                return self.bracketed("{", depth)  # \\mathbf{\\frac{3}{4}}
             raise Unreadable("text inside an expression")
         name = _ALIASES.get(match[1], match[1])
         if name in FUNCTIONS:
@@ -370,7 +390,7 @@ class _Reader:
         raise Unreadable("text inside an expression")
 
     def accented(self, accent: str, depth: int) -> Node:
-        match = self.match(re.compile(r" ?\{ *(\\?[A-Za-z]+|[A-Z ]+) *\}| ?([A-Za-z])"))
+        match = self.match(_ACCENTED)
         if match is None:
             raise Unreadable("an accent on an expression")
         base = (match[1] or match[2]).lstrip("\\").replace(" ", "")
@@ -380,13 +400,13 @@ class _Reader:
         """A name with its subscript; with a numeral in parentheses after it, the value of an unknown function."""
         if self.peek("_"):
             self.at += 1
-            match = self.match(re.compile(r" ?\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}| ?(\\?[A-Za-z]+|\d)"))
+            match = self.match(_SUBSCRIPT)
             if match is None:
                 raise Unreadable("a subscript that cannot be read")
             subscript = match[1] or match[2] or ""
-            name += "_" + re.sub(r"\\(?:text|mathrm)\b|[ {}]", "", subscript)
+            name += "_" + _SUBSCRIPT_MARKUP.sub("", subscript)
         # I(0) is the value of I at 0: read as a product it would vanish, and equal every other answer of value 0.
-        called = self.match(re.compile(r"\( *(-?\d+(?:\.\d+)?) *\)"))
+        called = self.match(_CALLED)
         if called and name not in ("pi", "e", "i"):
             return self.node("unknown", name, (("num", Fraction(called[1])),))
         if called:

@@ -6,8 +6,7 @@ One string means different things in different benchmarks, so no single rule ser
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -17,64 +16,58 @@ class Profile:
     Args:
         name: the benchmark.
         rules: names of the reading rules (`rules.RULES`), tried in order; what none reads is no answer, or, where
-            formulas are asked for, is put to the symbolic reader.
-        extractors: names of the extraction rules (`extraction.EXTRACTORS`), tried in order.
+            formulas are asked for, equals what is written the same.
+        kind: what its answers are: "number", "formula", "letters", "roles", "output".
+        otherwise: the rule of `extraction.LAST` for responses that state no answer.
         percent: "drop" (28 % is 28) or "value" (12 % is 0.12).
         equations_stay: whether a coordinate's equation must be written as one (x = -3/2 for a directrix).
         keeps_form: whether a gold that is left unreduced asks for that form. It is taken to where both its numbers
-        have two
-            digits: the question is not at hand here, and no counting or subtracting of parts gives such a gold.
-        whole: whether an answer is taken as it is, without cleaning: program output, statements of roles.
+            have two digits: no counting or subtracting of parts gives such a gold.
+        unevaluated: whether an expression that was not worked out (2*3, 2^5) counts for a gold that is a value. It does
+            in evaluation, as in the published scorings; as a reward and in a vote it is no answer: see `for_rewards`.
     """
 
     name: str
     rules: tuple[str, ...]
-    extractors: tuple[str, ...]
+    kind: str
+    otherwise: str = ""
     percent: str = "drop"
     equations_stay: bool = False
     keeps_form: bool = False
-    whole: bool = False
+    unevaluated: bool = True
 
     @property
     def symbolic(self) -> bool:
         return "formula" in self.rules
 
+    @property
+    def whole(self) -> bool:
+        """Whether an answer is taken as it is, without cleaning: program output, statements of roles."""
+        return self.kind in ("roles", "output")
 
-_MATH = (
-    "date",
-    "time_of_day",
-    "base",
-    "ratio",
-    "circled_numbers",
-    "capital",
-    "text",
-    "formula",
-    "number",
-    "number_words",
-)
+    def for_rewards(self) -> Profile:
+        """The same rules, by which an expression that was not worked out earns nothing."""
+        return replace(self, unevaluated=False)
+
+
+_NUMBER = ("number", "number_words")
+_MATH = ("date", "time_of_day", "base", "ratio", "capital", "number_words", "text", "formula", "number")
 _CLOZE = ("circled_numbers", "blanks", "ratio", "capital", "formula", "number", "number_words", "text")
-_BOXED = ("boxed", "phrase", "marked_line", "last_math")
 
 _PROFILES = [
-    Profile("gsm8k", ("number", "number_words"), ("hash_mark", "boxed", "hedged", "number_phrase", "last_amount")),
-    Profile(
-        "cmath",
-        ("number", "number_words"),
-        ("boxed", "hedged", "number_phrase", "marked_line", "last_quantity"),
-        percent="value",
-        keeps_form=True,
-    ),
-    *(Profile(name, _MATH, _BOXED) for name in ("math", "math500", "ocw", "orz", "hmmt24", "hmmt25", "cmimc")),
-    *(Profile(name, _MATH, (*_BOXED, "last_amount")) for name in ("aime24", "aime25", "amc23", "dapo")),
+    Profile("gsm8k", _NUMBER, "number", "last_number"),
+    Profile("cmath", _NUMBER, "number", "last_number", percent="value", keeps_form=True),
     *(
-        Profile(name, ("choice",), ("boxed", "letter_phrase", "last_letter"))
-        for name in ("sat", "sat_math", "mmlu_stem")
+        Profile(name, _MATH, "formula", "last_math")
+        for name in ("math", "math500", "ocw", "orz", "hmmt24", "hmmt25", "cmimc")
     ),
-    Profile("gaokao_qa", ("choice", "letters"), ("boxed", "letter_phrase", "last_letter")),
-    Profile("gaokao_cloze", _CLOZE, ("boxed", "phrase", "marked_line", "last_math"), equations_stay=True),
-    Profile("knights_and_knaves", ("roles",), ("conclusion",), whole=True),
-    Profile("word_problems", ("number",), ("last_amount",)),
-    Profile("codecontests", ("program_output",), ("everything",), whole=True),
+    *(Profile(name, _MATH, "formula", "last_math_or_number") for name in ("aime24", "aime25", "amc23", "dapo")),
+    *(Profile(name, ("choice",), "letters", "last_letter") for name in ("sat", "sat_math", "mmlu_stem")),
+    Profile("gaokao_qa", ("choice", "letters"), "letters", "last_letter"),
+    Profile("gaokao_cloze", _CLOZE, "formula", "last_math", equations_stay=True),
+    Profile("knights_and_knaves", ("roles",), "roles"),
+    Profile("word_problems", ("number",), "number", "last_number"),
+    Profile("codecontests", ("program_output",), "output"),
 ]
 PROFILES = {profile.name: profile for profile in _PROFILES}
 
@@ -104,7 +97,7 @@ def get_profile(name: str | Profile) -> Profile:
         return name
     if name in PROFILES:
         return PROFILES[name]
-    plain = re.sub(r"[^a-z0-9]", "", name.lower().replace("&", "and"))
+    plain = "".join(c for c in name.lower().replace("&", "and") if c.isascii() and c.isalnum())
     for end in range(len(plain), 1, -1):
         if plain[:end] in _ALIASES:
             return PROFILES[_ALIASES[plain[:end]]]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from agpo_core.tasks.grading.patterns import pattern
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,8 @@ class Reading:
     """What an answer says.
 
     `key` decides; `unit`, `label`, `half` contradict only another mark of their kind; `fraction` is how a fraction was
-    written, which matters where a gold asks for its form.
+    written, which matters where a gold asks for its form; `clock` is the time that 4:30 may be, beside a ratio;
+    `worked` says whether a value was worked out, which 513^2-487^2 was not.
     """
 
     key: str
@@ -20,24 +22,36 @@ class Reading:
     label: str | None = None
     half: str | None = None
     fraction: tuple[int, int] | None = None
+    clock: str | None = None
+    worked: bool = True
 
 
 Rule = Callable[[str, object], "Reading | None"]
 
 
-_TEXT = re.compile(r"\\(?:text|mathrm|rm) ?\{([^{}]*)\}")
+_TEXT = pattern(r"\\(?:text|mathrm|rm) ?\{([^{}]*+)\}")
+_MARKUP = pattern(r"\\(?:text|mathrm|mathbb|mathcal)(?![a-z])|[\s${}\\]")
 
 
 def plain(text: str) -> str:
     """The answer with its text commands opened: \\text{June }20 is June 20."""
     for _ in range(3):
+        if "\\" not in text or not ("\\text" in text or "\\mathrm" in text or "\\rm" in text):
+            break
         text = _TEXT.sub(r"\1", text)
-    return re.sub(r"\s+", " ", text).strip(" $")
+    return bare(" ".join(text.split()))
 
 
-DENIAL = re.compile(r"(?<![A-Za-z\\])(?:not|wrong|incorrect|false)(?![A-Za-z])")  # "not x = 4" is no 4
+def bare(text: str) -> str:
+    """An answer without the blanks and the dollars of formulas around it; the dollars of money stay: 5.50\\$."""
+    text = text.strip()
+    while text.startswith("$") and text.rfind("$") > 0 or text.startswith("$$"):
+        text = text[1:].lstrip()
+    while text.endswith("$") and not text.endswith("\\$"):
+        text = text[:-1].rstrip()
+    return text
 
 
 def label_of(text: str) -> str:
     """The name that the left side of an equation gives its right side, in one spelling."""
-    return re.sub(r"\\(?:text|mathrm|mathbb|mathcal)|[\s${}\\]", "", text)
+    return _MARKUP.sub("", text)

@@ -7,10 +7,9 @@ other.
 
 from __future__ import annotations
 
-import re
-
 from agpo_core.tasks.grading.clean import clean, split_top
-from agpo_core.tasks.grading.formulas import formula, join_thousands
+from agpo_core.tasks.grading.formulas import formula, join_thousands, without_condition
+from agpo_core.tasks.grading.patterns import pattern
 from agpo_core.tasks.grading.reading import Reading, Rule
 from agpo_core.tasks.grading.rules_numbers import number, number_words
 from agpo_core.tasks.grading.rules_words import (
@@ -27,14 +26,18 @@ from agpo_core.tasks.grading.rules_words import (
     time_of_day,
 )
 
+_ANDS = pattern(r"[和与]|\\text ?\{ ?and ?\}|(?<![A-Za-z\\])and(?![A-Za-z])")
+_DOLLAR = pattern(r"(?<!\\)\$")
+
 
 def blanks(text: str, profile) -> Reading | None:
     """Several blanks, in the order of the question. Case: Cloze `$5$;$10$` is `5, 10` and not `10;5`."""
+    text = without_condition(text)
     pieces = [piece.strip() for piece in split_top(join_thousands(_apart(text)), ";")]
     if len(pieces) == 1:
         pieces = [piece.strip() for piece in split_top(join_thousands(_apart(text)), ",")]
     if len(pieces) == 1:
-        pieces = re.split(r"[和与]|\\text ?\{ ?and ?\}|(?<![A-Za-z\\])and(?![A-Za-z])", pieces[0])
+        pieces = _ANDS.split(pieces[0])
     pieces = [piece for piece in (clean(piece) for piece in pieces) if piece]
     if not 2 <= len(pieces) <= 12:
         return None
@@ -46,7 +49,7 @@ def blanks(text: str, profile) -> Reading | None:
 
 def _apart(text: str) -> str:
     """Dollars are brackets of their own: the comma in `$5$,$10$` stands outside both."""
-    return re.sub(r"(?<!\\)\$", "", text)
+    return _DOLLAR.sub("", text)
 
 
 RULES: dict[str, Rule] = {

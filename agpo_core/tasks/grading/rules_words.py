@@ -11,12 +11,15 @@ from fractions import Fraction
 from math import gcd
 
 from agpo_core.tasks.grading import values, words
+from agpo_core.tasks.grading.language import denies, leaves_open
 from agpo_core.tasks.grading.latex import Unreadable
+from agpo_core.tasks.grading.patterns import pattern
 from agpo_core.tasks.grading.reading import Reading, plain
 from agpo_core.tasks.grading.rules_numbers import tree_of
 
-_LETTER = re.compile(r"(?:option|choice|选项?)? ?[(\[]? ?(?P<letter>[A-Z]) ?[)\]]?[.):]?(?: ?选?项)?", re.I)
-_LETTER_AND_TEXT = re.compile(r"(?:\((?P<a>[A-H])\)|(?P<b>[A-H])[.):]) ?(?P<rest>\S.*)", re.S)
+_LETTER = pattern(r"(?:option|choice|选项?)? ?[(\[]? ?(?P<letter>[A-Z]) ?[)\]]?[.):]?(?: ?选?项)?", re.I)
+_LETTER_AND_TEXT = pattern(r"(?:\((?P<a>[A-H])\)|(?P<b>[A-H])[.):]) ?(?P<rest>\S.{0,2000})", re.S)
+_OTHER_LETTER = pattern(r"(?<![A-Za-z])(?:\([B-H]\)|[B-H](?:[.):,]|\Z| (?:and|or)\b))")
 
 
 def choice(text: str, profile) -> Reading | None:
@@ -29,25 +32,32 @@ def choice(text: str, profile) -> Reading | None:
     if match:
         return Reading(match["letter"].upper())
     match = _LETTER_AND_TEXT.fullmatch(text)
-    if match and not re.search(r"(?<![A-Za-z])(?:\([B-H]\)|[B-H](?:[.):,]|$| (?:and|or)\b))", match["rest"]):
+    if match and not _OTHER_LETTER.search(match["rest"]):
         return Reading(match["a"] or match["b"])
     return None
 
 
-_OTHER = re.compile(r"\([A-H]\)|(?<![A-Za-z\\])(?:or|and|not|is|more)(?![A-Za-z])")  # beside a letter: not its option
+_CAPITAL = pattern(r"\(([A-Z])\)\.?|([A-Z])[.)]?")
+_OPTION_TEXT = pattern(r"\(([A-H])\) ?(?:[\\$=:.-]|[A-Za-z]{2}|\d)(?P<rest>.{0,2000})", re.S)
+_OPTION = pattern(r"\\text ?\{ ?\([A-H]\)|\([A-H]\) ")
+_OTHERS = pattern(r"\([A-H]\)|(?<![A-Za-z\\])(?:or|and|is|more)(?![A-Za-z])")  # beside a letter: not its option
 
 
 def capital(text: str, profile) -> Reading | None:
     """One capital letter among formulas: a choice or a name, the same key either way. Case: MATH `\\text{C}`, Cloze
     `$A$`.
     """
-    match = re.fullmatch(r"\(([A-Z])\)\.?|([A-Z])[.)]?", plain(text))
-    if match:
+    found = plain(text)
+    if match := _CAPITAL.fullmatch(found):
         return Reading(match[1] or match[2])
-    match = re.fullmatch(r"\(([A-H])\) ?(?:[\\$=:.-]|[A-Za-z]{2}|\d).*", plain(text), re.S)
-    if match and re.match(r"\\text ?\{ ?\([A-H]\)|\([A-H]\) ", text) and not _OTHER.search(text.partition(")")[2]):
+    match = _OPTION_TEXT.fullmatch(found)
+    if match and _OPTION.match(text) and not (_OTHERS.search(found[3:]) or denies(found)):
         return Reading(match[1])
     return None
+
+
+_SEVERAL = pattern(r"(?:options?|choices?|选) ?", re.I)
+_JOINED = pattern(r"\band\b|和|与|及|选?项|\\quad|[()\[\],.;& ]")
 
 
 def letters(text: str, profile) -> Reading | None:
@@ -55,24 +65,30 @@ def letters(text: str, profile) -> Reading | None:
 
     Case: GaokaoMath-QA `AD` is `A、D`, `DA` and `A项和D项`, not `A`.
     """
-    text = re.sub(r"\band\b|和|与|及|选?项|\\quad", " ", plain(text)).strip()
-    text = re.sub(r"^(?:options?|choices?|选) ?", "", text, flags=re.I)
-    if not re.fullmatch(r"(?:[(\[]? ?[A-H] ?[)\]]?[,.; &]*)+", text):
+    text = plain(text)
+    lead = _SEVERAL.match(text)
+    found = _JOINED.sub("", text[lead.end() :] if lead else text)
+    if not found or set(found) - set("ABCDEFGH") or len(set(found)) != len(found):
         return None
-    found = re.findall("[A-H]", text)
-    return Reading("".join(sorted(found))) if len(set(found)) == len(found) else None
+    return Reading("".join(sorted(found)))
+
+
+_ANDS = pattern(r"和|与|及|\band\b")
+_CIRCLED = pattern(r"(?:\\textcircled ?\{? ?\d{1,2} ?\}?[,;$ ]*+)++|(?:\( ?\d{1,2} ?\)[,;$ ]*+){2,}+")
+_NUMERAL = pattern(r"\d++")
+_BEFORE_CIRCLED = pattern(r"[^\\]{0,20}?(?:序号|命题|结论|说法|编号)?[^\\]{0,4}[是为:](?=\\textcircled)")
 
 
 def circled_numbers(text: str, profile) -> Reading | None:
     """The set of the numbered statements that hold. Case: Cloze `\\textcircled{1}\\textcircled{3}\\textcircled{4}` is
     `①③④`.
     """
-    text = re.sub(r"(?:和|与|及|\band\b)", ",", plain(text))
-    if not re.fullmatch(r"(?:\\textcircled ?\{? ?\d{1,2} ?\}?[,;$ ]*)+", text):
-        if not re.fullmatch(r"(?:\( ?\d{1,2} ?\)[,;$ ]*){2,}", text):
-            return None
-    found = sorted({int(n) for n in re.findall(r"\d+", text)})
-    return Reading("circled:" + ",".join(map(str, found)))
+    text = _ANDS.sub(",", plain(text))
+    if lead := _BEFORE_CIRCLED.match(text):
+        text = text[lead.end() :]
+    if not _CIRCLED.fullmatch(text):
+        return None
+    return Reading("circled:" + ",".join(map(str, sorted({int(n) for n in _NUMERAL.findall(text)}))))
 
 
 # -- dates, times, bases, ratios, words
@@ -85,16 +101,16 @@ def date(text: str, profile) -> Reading | None:
 
 
 def time_of_day(text: str, profile) -> Reading | None:
-    """Case: MATH `\\text{4:30 p.m.}` is `4:30 p.m.`, and `4:30` (an answer its official grader rejects), not `4:30
-    a.m.`.
+    """A time that can be nothing else. Case: MATH `\\text{4:30 p.m.}` is `4:30 p.m.`, and `4:30` (an answer its
+    official grader rejects), not `4:30 a.m.`.
     """
     found = words.time_of_day(plain(text))
-    return found and Reading(f"clock:{found[0]}", half=found[1])
+    return Reading(f"clock:{found[0]}", half=found[1], clock=found[0]) if found and found[2] else None
 
 
-_BASE = re.compile(
-    r"\(? ?(?P<digits>[0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?|\.[0-9]+) ?\)? ?"
-    r"(?:_ ?\{? ?\(?(?P<base>\d{1,2}|[a-z]+)\)? ?\}?|,? ?\(?(?:in )?base[- ](?P<base2>\d{1,2}|[a-z]+)\)?)"
+_BASE = pattern(
+    r"\A\(? ?(?P<digits>[0-9A-Fa-f]{1,200}(?:\.[0-9A-Fa-f]{1,200})?|\.[0-9]{1,200}) ?\)? ?"
+    r"(?:_ ?\{? ?\(?(?P<base>\d{1,2}|[a-z]{1,9})\)? ?\}?|,? ?\(?(?:in )?base[- ](?P<base2>\d{1,2}|[a-z]{1,9})\)?)"
 )
 _BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
                "eleven": 11, "twelve": 12, "sixteen": 16}  # fmt: skip
@@ -117,14 +133,20 @@ def base(text: str, profile) -> Reading | None:
     return Reading(f"base{radix}:{whole.lstrip('0') or '0'}{'.' + decimals if decimals else ''}")
 
 
+_COLON = pattern(r" ?: ?|\\colon")
+
+
 def ratio(text: str, profile) -> Reading | None:
-    """Numbers parted by colons, up to a common factor. Case: MATH `3:1` is `6:2`; ORZ `4:1` is not `1:4` and not
-    `4`.
+    """Numbers parted by colons, up to a common factor; two of them may be a time. Case: MATH `3:1` is `6:2`; ORZ `4:1`
+    is not `1:4` and not `4`.
     """
     text = plain(text)
-    parts = re.split(r" ?: ?|\\colon", text) if ":" in text else re.split(r" to ", text)
+    if ":" not in text and " to " not in text and "\\colon" not in text:
+        return None
+    parts = _COLON.split(text) if ":" in text or "\\colon" in text else text.split(" to ")
     if not 2 <= len(parts) <= 5 or not all(parts) or "\\pm" in text:
         return None
+    clock, half, _ = words.time_of_day(text) or (None, None, None)
     try:
         terms = [values.evaluate(tree_of(part, profile)) for part in parts]
     except Unreadable:
@@ -141,13 +163,12 @@ def ratio(text: str, profile) -> Reading | None:
     divisor = gcd(*whole)
     if not divisor:
         return None
-    return Reading("ratio:" + ":".join(values.rational_key(Fraction(n // divisor)) for n in whole))
+    key = "ratio:" + ":".join(values.rational_key(Fraction(n // divisor)) for n in whole)
+    return Reading(key, half=half, clock=clock)
 
 
-_SYNONYMS = {
-    "none": "no solution", "no solutions": "no solution", "no real solutions": "no real solution",
-    "does not exist": "dne", "undefined": "undefined", "infinite": "infinitely many", "true": "true",
-}  # fmt: skip
+_SYNONYMS = {"none": "no solution", "does not exist": "dne", "infinite": "infinitely many"}
+_WRAPPED_WORD = pattern(r"\\text ?\{ ?([A-Za-z]{2,99}) ?\}")
 
 
 def text(text: str, profile) -> Reading | None:
@@ -158,7 +179,7 @@ def text(text: str, profile) -> Reading | None:
     if found in ("infinity", "inf"):
         return Reading("inf")
     if found is None:
-        wrapped = re.fullmatch(r"\\text ?\{ ?([A-Za-z]{2,}) ?\}", text)
+        wrapped = _WRAPPED_WORD.fullmatch(text)
         found = wrapped and wrapped[1].lower()
     return found and Reading(f"text:{_SYNONYMS.get(found, found)}")
 
@@ -166,7 +187,10 @@ def text(text: str, profile) -> Reading | None:
 # -- knights and knaves, program output
 
 MAX_STATEMENTS = 5000  # characters
-_ROLE = re.compile(r"\b(?P<name>[A-Za-z]{1,40}) {1,4}is {1,4}an? {1,4}(?P<role>knight|knave)\b", re.I)
+_MARKUP = str.maketrans("", "", "*_`")
+_MENTION = pattern(r"\b(?:knight|knave)s?\b", re.I)
+_CONDITION = pattern(r"\b(?:if|or|both)\b", re.I)
+_ROLE = pattern(r"\b(?P<name>[A-Za-z]{1,40}) {1,4}is {1,4}an? {1,4}(?P<role>knight|knave)\b", re.I)
 
 
 def roles(text: str, profile) -> Reading | None:
@@ -177,19 +201,19 @@ def roles(text: str, profile) -> Reading | None:
     """
     if len(text) > MAX_STATEMENTS:
         return None
-    text = re.sub(r"[*_`]", "", text)
+    text = text.translate(_MARKUP)
     found = [(m["name"].lower(), m["role"].lower()) for m in _ROLE.finditer(text)]
     names = [name for name, _ in found]
-    mentions = len(re.findall(r"\bknights?\b|\bknaves?\b", text, re.I))
+    mentions = len(_MENTION.findall(text))
     if not found or len(set(names)) != len(names) or mentions != len(found):
         return None
-    if re.search(r"\b(?:not|if|either|or|maybe|n't|cannot|unless|both)\b", text, re.I) or len(found) > 60:
+    if denies(text) or leaves_open(text) or _CONDITION.search(text) or len(found) > 60:
         return None
     return Reading("roles:" + ",".join(f"{name}={role}" for name, role in sorted(found)))
 
 
 MAX_OUTPUT = 1_000_000
-_OUTPUT_NUMBER = re.compile(r"[-+]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][-+]?\d{1,3})?")
+_OUTPUT_NUMBER = pattern(r"[-+]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][-+]?\d{1,3})?")
 
 
 def program_output(text: str, profile) -> Reading | None:

@@ -9,7 +9,8 @@ from fractions import Fraction
 from agpo_core.tasks.grading import values
 from agpo_core.tasks.grading.clean import braced, split_top
 from agpo_core.tasks.grading.latex import Unreadable
-from agpo_core.tasks.grading.reading import Reading
+from agpo_core.tasks.grading.patterns import pattern
+from agpo_core.tasks.grading.reading import Reading, bare
 from agpo_core.tasks.grading.rules_numbers import strip_percent, tree_of
 from agpo_core.tasks.grading.units import strip_unit
 
@@ -46,9 +47,12 @@ class Piece:
         return f"{'[' if self.low_closed else '('}{low}, {high}{']' if self.high_closed else ')'}"
 
 
+_INFINITE = pattern(r"(?P<sign>[-+]?) ?(?:\\infty|infty|infinity|inf|oo)")
+
+
 def end_of(text: str, profile) -> End:
-    text = text.strip(" $")
-    if match := re.fullmatch(r"(?P<sign>[-+]?) ?(?:\\infty|infty|infinity|inf|oo)", text):
+    text = bare(text)
+    if match := _INFINITE.fullmatch(text):
         return End(-1 if match["sign"] == "-" else 1)
     text, _ = strip_unit(strip_percent(text, profile)[0], nouns=False)
     node = tree_of(text, profile)
@@ -64,7 +68,20 @@ def end_of(text: str, profile) -> End:
     return End(0, value, key)
 
 
-BRACKETED = re.compile(r"(?P<open>[(\[\]])(?P<inside>.*)(?P<close>[)\]\[])", re.S)
+BRACKETED = pattern(r"\A(?P<open>[(\[\]])(?P<inside>.{0,2000})(?P<close>[)\]\[])", re.S)
+_UNION = pattern(r"\\(?:bigcup|cup)(?![A-Za-z])|(?<=[)\]}]) ?U ?(?=[(\[\\])|并")
+_DIFFERENCE = pattern(
+    r"\\(?:setminus|smallsetminus)(?![A-Za-z])|(?<=\}) ?- ?(?=\\\{)|\\(?=\\\{)"
+    r"|(?<=\})(?: ?\\text ?\{)? ?except(?: for)?(?: \$?x ?= ?| ?\}? ?)"
+)
+_LINE = pattern(r"\\mathbb ?\{R\}|\\mathbb R|\\mathrm ?\{R\}|\\R|(?:\\text ?\{ ?)?all (?:real numbers|reals)(?: ?\})?")
+_LINE_BUT = pattern(
+    r"(?:\\text ?\{ ?)?all (?:real numbers|reals)(?: \$?x\$?)?,? (?:except|but|other than)(?: for)?(?: ?\})?"
+    r"(?: ?\$?x ?=)? ?"
+    r"(?P<hole>.{1,200})",
+    re.I,
+)
+_EMPTY = pattern(r"\\emptyset|(?:\\text ?\{ ?)?(?:the )?empty set(?: ?\})?|\\\{ ?\\\}")
 
 
 def real_set(text: str, profile) -> Reading | None:
@@ -73,14 +90,13 @@ def real_set(text: str, profile) -> Reading | None:
 
     A bracketed pair that is no union is left to the tuples, whose key it shares: (3,4) may be a point or an interval.
     """
-    text = re.sub(r"\\(?:bigcup|cup)(?![A-Za-z])|(?<=[)\]}]) ?U ?(?=[(\[\\])|并", "∪", text)
-    text = re.sub(r"\\(?:setminus|smallsetminus)(?![A-Za-z])|(?<=\}) ?- ?(?=\\\{)|\\(?=\\\{)", "∖", text)
+    if match := _LINE_BUT.fullmatch(text):
+        return Reading(set_key(minus([Piece.line()], _points(match["hole"].rstrip("} "), profile))))
+    text = _DIFFERENCE.sub("∖", _UNION.sub("∪", text))
     if "∪" not in text and "∖" not in text:
-        if re.fullmatch(r"\\mathbb ?\{R\}|\\mathbb R|\\R|\\text\{all real numbers\}|all real numbers|all reals", text):
+        if _LINE.fullmatch(text):
             return Reading(Piece.line().key())
-        if re.fullmatch(r"\\emptyset|\\text\{empty set\}|empty set|\\\{ ?\\\}", text):
-            return Reading("{}")
-        return None
+        return Reading("{}") if _EMPTY.fullmatch(text) else None
     body, *holes = text.split("∖")
     if len(holes) > 1:
         raise Unreadable("two differences")
@@ -91,12 +107,16 @@ def real_set(text: str, profile) -> Reading | None:
     return Reading(set_key(pieces))
 
 
+def _points(text: str, profile) -> list[Piece]:
+    return [Piece.point(end_of(part, profile)) for part in split_top(text.replace(" and ", ","), ",") if part.strip()]
+
+
 def _pieces(text: str, profile) -> list[Piece]:
-    text = text.strip(" $")
-    if re.fullmatch(r"\\mathbb ?\{R\}|\\mathbb R|\\R", text):
+    text = bare(text)
+    if _LINE.fullmatch(text):
         return [Piece.line()]
     if (inner := braced(text)) is not None:
-        return [Piece.point(end_of(part, profile)) for part in split_top(inner, ",") if part.strip()]
+        return _points(inner, profile)
     match = BRACKETED.fullmatch(text)
     ends = split_top(match["inside"], ",;") if match else []
     if len(ends) != 2:

@@ -25,9 +25,9 @@ from agpo_core.tasks.grading.latex import Node, Unreadable
 DIGITS, KEY_DIGITS = 120, 45
 EXACT_BITS = 100_000  # 4048! has 43,000; beyond this a rational is held to 120 digits
 MAX_INTEGER = 5000  # of an exact factorial or binomial
-WORK = 3_000_000  # bits of exact arithmetic for one key: some tenths of a second
+WORK = 3_000_000  # bits of exact arithmetic for one answer: some tenths of a second
 NEGLIGIBLE = 95  # a sum this many digits below its largest term is zero: it cancelled
-INTEGER_NAMES = frozenset("nkmN")  # conventionally whole: (-1)^n is cos(n pi), sqrt(1/n) is 1/sqrt(n)
+INTEGER_NAMES = frozenset()  # conventionally whole: (-1)^n is cos(n pi), sqrt(1/n) is 1/sqrt(n)
 WHOLE = (6, 7, 10, 11, 13, 15, 18, 19, 22, 26, 31)  # of both parities, none a square: (-1)^n is not -1
 # Three positive points, two of mixed signs, two far out: |x| is not x, |x-20| not 20-x, and where a root ends is seen.
 POINTS = 7
@@ -91,13 +91,17 @@ def calls(node: Node, functions: frozenset[str]) -> bool:
     )
 
 
+def allow() -> None:
+    """Begin a new answer: what exact arithmetic its keys may cost, all together, is allowed anew."""
+    _local.work = 0
+
+
 def key(node: Node, sign: int = 1) -> str:
     """The expression's key; `sign` is what a plus-minus stands for.
 
     Raises:
         Unbounded: it has no value, or none within the bounds.
     """
-    _local.work = 0
     if not free_names(node) - {"i"}:
         return number_key(evaluate(node, sign=sign))
     values = sample(node, sign)
@@ -112,7 +116,6 @@ def equation_key(left: Node, right: Node, sign: int = 1) -> str:
 
     Case: `2x+y+1=0` is `y=-2x-1`, and `5x-7y+11z-4=0` is not `5x-7y+11z+4=0`.
     """
-    _local.work = 0
     numerator, _ = over_one_line(("add", (left, ("neg", right))))
     values = sample(numerator, sign)
     scale = next((value for value in values if value is not None and value != 0), None)
@@ -181,7 +184,7 @@ def coordinate(name: str, point: int) -> Fraction:
     if name in INTEGER_NAMES:
         return Fraction(WHOLE[hashed % len(WHOLE)])
     low, width = ((1, 35), (38, 70), (120, 200), (40, 80), (1, 35), (1100, 900), (1100, 900))[point % POINTS]
-    value = Fraction(low + hashed % width, 37)
+    value = Fraction(2 * (low + hashed % width) + 1, 74)  # an even denominator: (-1)^n is no real number there
     negative = point % POINTS in (3, 6) or (point % POINTS == 4 and hashed >> 20 & 1)
     return -value if negative else value
 
@@ -409,7 +412,10 @@ def _exponential(value):
 def _call(name: str, arguments: list, real: bool):
     if name == "root":
         return _root(*arguments, real)
-    if name in ("abs", "floor", "ceil", "factorial", "exp", "cbrt", "ln", "lg") and len(arguments) != 1:
+    if (
+        name in ("abs", "floor", "ceil", "factorial", "factorial2", "exp", "cbrt", "cis", "ln", "lg")
+        and len(arguments) != 1
+    ):
         raise Unbounded(f"{name} takes one argument")
     if name == "abs":
         return abs(arguments[0])
@@ -421,8 +427,12 @@ def _call(name: str, arguments: list, real: bool):
         base = arguments[1] if len(arguments) == 2 else Fraction(10) if name == "lg" else None
         value = _logarithm(arguments[0], real)
         return value if base is None else divide(value, _logarithm(base, real))
+    if name == "cis":
+        return _exponential(multiply(_symbol("i", None), arguments[0]))
     if name == "factorial":
         return _factorial(arguments[0])
+    if name == "factorial2":
+        return _double_factorial(arguments[0])
     if name in ("floor", "ceil"):
         return _rounded(arguments[0], name)
     if name in ("binom", "min", "max", "gcd", "lcm"):
@@ -464,6 +474,13 @@ def _factorial(value):
     return mp.gamma(value + 1)
 
 
+def _double_factorial(value):
+    whole = _whole(value)
+    if not 0 <= whole <= MAX_INTEGER:
+        raise Unbounded("a factorial too large")
+    return _charged(math.prod(range(whole, 0, -2)))
+
+
 def _rounded(value, name: str):
     if isinstance(value, Fraction):
         return Fraction(math.floor(value) if name == "floor" else math.ceil(value))
@@ -488,7 +505,11 @@ def _several(name: str, arguments: list):
             for i in range(bottom.numerator):
                 value = divide(multiply(value, add([top, Fraction(-i)])), Fraction(i + 1))
             return value
-        raise Unbounded("a binomial of other than whole numbers")
+        mp = _mp()
+        top, bottom = as_float(top), as_float(bottom)
+        if isinstance(top, mp.mpc) or isinstance(bottom, mp.mpc) or max(abs(top), abs(bottom)) > 10**4:
+            raise Unbounded("a binomial too large")
+        return _settle(mp.binomial(top, bottom), mp.mpf(1))
     if not arguments:
         raise Unbounded(f"{name} of nothing")
     if name in ("gcd", "lcm"):

@@ -8,12 +8,18 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from agpo_core.tasks.grading.patterns import pattern
+
 _DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "壹": 1, "贰": 2, "叁": 3}
 _SCALES = {"十": 10, "百": 100, "千": 1000}
 _MYRIADS = {"万": 10**4, "亿": 10**8}
 CHINESE_NUMERAL = "".join(_DIGITS) + "".join(_SCALES) + "".join(_MYRIADS)
-_MULTIPLIERS = _SCALES | _MYRIADS
 MAX_NUMERAL = 60
+MEASURE = pattern(r"[\u4e00-\u9fff]{1,4}")  # what may stand behind a numeral: 个, 千米
+_PARTS = pattern(r"(?:([^又]{1,60})又)?([^分]{1,60})分之(.{1,60})")
+_POINT = pattern(r"([^点]{1,60})点(.{1,60})")
+_ARABIC = pattern(r"\d{1,60}(?:\.\d{1,60})?")
+_NO_SCALE = pattern(r"[克米瓦卡帕赫字伏焦]|分[之比点]")  # 千克 is a unit, 千个 is a thousand
 
 
 def chinese_integer(text: str) -> int | None:
@@ -69,12 +75,12 @@ def chinese_number(text: str) -> tuple[Fraction, bool] | None:
     if text.startswith("百分之"):
         found = chinese_number(text[3:]) or (_arabic(text[3:]), False)
         return None if found[0] is None else (found[0], True)
-    if match := re.fullmatch(r"(?:(.+)又)?(.+)分之(.+)", text):
+    if match := _PARTS.fullmatch(text):
         whole, under, over = (None if part is None else _either(part) for part in match.groups())
         if not under or over is None or (match[1] and whole is None):
             return None
         return (whole or 0) + Fraction(over) / under, False
-    if match := re.fullmatch(r"(.+)点(.+)", text):
+    if match := _POINT.fullmatch(text):
         whole = chinese_integer(match[1])
         if whole is None or any(c not in _DIGITS for c in match[2]):
             return None
@@ -85,7 +91,7 @@ def chinese_number(text: str) -> tuple[Fraction, bool] | None:
 
 
 def _arabic(text: str) -> Fraction | None:
-    return Fraction(text) if re.fullmatch(r"\d{1,60}(?:\.\d{1,60})?", text) else None
+    return Fraction(text) if _ARABIC.fullmatch(text) else None
 
 
 def _either(text: str) -> Fraction | None:
@@ -102,7 +108,7 @@ def multiplied(suffix: str) -> tuple[int, str]:
     if suffix[:1] in _MYRIADS:
         factor, rest = multiplied(suffix[1:])
         return _MYRIADS[suffix[0]] * factor, rest
-    if suffix[:1] in ("百", "千") and not re.match(r"[克米瓦卡帕赫字伏焦]|分[之比点]", suffix[1:]):
+    if suffix[:1] in ("百", "千") and not _NO_SCALE.match(suffix[1:]):
         return _SCALES[suffix[0]], suffix[1:]
     return 1, suffix
 
@@ -115,21 +121,49 @@ _TENS = {w: 10 * i for i, w in enumerate("twenty thirty forty fifty sixty sevent
 ENGLISH_MULTIPLIERS = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
 
-def english_integer(text: str) -> int | None:
-    """A whole number in English words: "twelve", "one hundred and five".
+_PART_NAMES = "half third quarter fifth sixth seventh eighth ninth tenth".split()
 
-    >>> english_integer("one hundred and five"), english_integer("forty-two"), english_integer("and")
-    (105, 42, None)
+
+def english_number(text: str) -> Fraction | None:
+    """A number in English words: "twelve", "one hundred and five", "two thirds", "2 and a half".
+
+    >>> english_number("one hundred and five"), english_number("forty-two"), english_number("two thirds")
+    (Fraction(105, 1), Fraction(42, 1), Fraction(2, 3))
     """
     words = text.lower().replace("-", " ").split()
     if not words or len(words) > 12:
         return None
+    part = words[-1].removesuffix("s").replace("halve", "half")
+    part = _PART_NAMES.index(part) + 2 if part in _PART_NAMES else 4 if part == "fourth" else 0
+    if part:
+        counted, (whole, and_, over) = words[:-1], " ".join(words[:-1]).rpartition(" and ")
+        if not counted:
+            return None
+        whole = _either_english(whole) if and_ else 0
+        over = Fraction(1) if over in ("a", "one") else _either_english(over)
+        if whole is None or over is None or not 0 < over < part:
+            return None
+        return whole + over / part
+    value = _english_integer(words)
+    return None if value is None else Fraction(value)
+
+
+def _either_english(text: str) -> Fraction | None:
+    value = _english_integer(text.split())
+    return _arabic(text) if value is None else Fraction(value)
+
+
+def _english_integer(words: list[str]) -> int | None:
     total = section = 0
     seen = False
     for word in words:
         if word in _ONES:
+            if seen and (section % 10 or section % 100 == 10 or word == "zero"):
+                return None  # "two three"
             section += _ONES.index(word)
         elif word in _TENS:
+            if section % 100:
+                return None
             section += _TENS[word]
         elif word == "hundred" and section:
             section *= 100
@@ -147,10 +181,10 @@ _MONTHS = "january february march april may june july august september october n
 _MONTH = r"(?P<month>" + "|".join(f"{m[:3]}(?:{m[3:]})?" if m != "may" else m for m in _MONTHS) + r"|sept)\.?"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _DATES = (
-    re.compile(rf"(?:the )?{_MONTH} ?(?:the )?{_DAY}(?:,? ?(?P<year>\d{{4}}))?", re.I),
-    re.compile(rf"(?:the )?{_DAY} ?(?:of )?{_MONTH}(?:,? ?(?P<year>\d{{4}}))?", re.I),
-    re.compile(r"(?:(?P<year>\d{4})年)?(?P<month>\d{1,2})月(?P<day>\d{1,2})[日号]"),
-    re.compile(r"(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"),
+    pattern(rf"(?:the )?{_MONTH} ?(?:the )?{_DAY}(?:,? ?(?P<year>\d{{4}}))?", re.I),
+    pattern(rf"(?:the )?{_DAY} ?(?:of )?{_MONTH}(?:,? ?(?P<year>\d{{4}}))?", re.I),
+    pattern(r"(?:(?P<year>\d{4})年)?(?P<month>\d{1,2})月(?P<day>\d{1,2})[日号]"),
+    pattern(r"(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"),
 )
 
 
@@ -162,9 +196,8 @@ def date(text: str) -> str | None:
     >>> date("June 20"), date("20th of June"), date("6月20日"), date("June 31")
     ('06-20', '06-20', '06-20', None)
     """
-    for pattern in _DATES:
-        match = pattern.fullmatch(text.strip())
-        if match:
+    for dated in _DATES:
+        if match := dated.fullmatch(text.strip()):
             month, day = match["month"].lower(), int(match["day"])
             month = int(month) if month.isdigit() else [m[:3] for m in _MONTHS].index(month[:3]) + 1
             lengths = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -174,23 +207,25 @@ def date(text: str) -> str | None:
     return None
 
 
-_CLOCK = re.compile(
-    r"(?P<front>上午|早上|凌晨|下午|晚上|中午)?(?P<hour>\d{1,2})(?::(?P<minute>\d{2})|[点时](?:(?P<min2>\d{1,2})分?)?)?"
-    r" ?(?P<half>[ap]\.? ?m\.?)?(?: ?o'clock)?",
+_CLOCK = pattern(
+    r"(?P<front>上午|早上|凌晨|下午|晚上|中午)?(?P<hour>\d{1,2})(?::(?P<minute>\d{2})|(?P<mark>[点时])(?:(?P<min2>\d{1,2})分?)?)?"
+    r" ?(?P<half>[ap]\.? ?m\.?)?(?P<clock> ?o'clock)?",
     re.I,
 )
 
 
-def time_of_day(text: str) -> tuple[str, str | None] | None:
-    """Hour and minute, and the half of the day where it is told.
+def time_of_day(text: str) -> tuple[str, str | None, bool] | None:
+    """Hour and minute, the half of the day where it is told, and whether it can be nothing but a time: 4:30 may be a
+    ratio.
 
     Case: MATH `\\text{4:30 p.m.}` is `4:30 p.m.` and not `4:30 a.m.`; a bare `4:30` says nothing of the half.
 
-    >>> time_of_day("4:30 p.m."), time_of_day("16:30"), time_of_day("4:30"), time_of_day("下午4点30分")
-    (('4:30', 'pm'), ('4:30', 'pm'), ('4:30', None), ('4:30', 'pm'))
+    >>> time_of_day("4:30 p.m."), time_of_day("16:30"), time_of_day("下午4点30分")
+    (('4:30', 'pm', True), ('4:30', 'pm', False), ('4:30', 'pm', True))
     """
     match = _CLOCK.fullmatch(text.strip())
-    if not match or not (match["minute"] or match["half"] or match["front"] or re.search(r"[点时]|o'clock", text)):
+    told = match and bool(match["half"] or match["front"] or match["mark"] or match["clock"])
+    if not match or not (told or match["minute"]):
         return None
     hour, minute = int(match["hour"]), int(match["minute"] or match["min2"] or 0)
     if hour > 24 or minute > 59:
@@ -200,31 +235,45 @@ def time_of_day(text: str) -> tuple[str, str | None] | None:
         half = "am" if match["front"] in ("上午", "早上", "凌晨") else "pm"
     if hour > 12 or (hour == 0 and half is None):
         half = "am" if hour in (0, 24) else "pm"
-    return f"{hour % 12}:{minute:02d}", half
+    return f"{hour % 12}:{minute:02d}", half, told
 
 
-_WORDLIKE = re.compile(r"[A-Za-z][A-Za-z'\- .,]*")
+_WORDLIKE = pattern(r"[A-Za-z][A-Za-z'\- .,]*+")
+_WORD = pattern(r"[A-Za-z']++")
+_CHINESE = pattern(r"[\u4e00-\u9fff]")
+_JOINS = str.maketrans("", "", "和或与且及")
 SHORT_WORDS = frozenset("no yes up is it we he me my or on in at go so us do if to by of as an".split())
 _FORMULA_WORDS = frozenset(
-    "sin cos tan cot sec csc log ln lg exp pi sqrt abs min max gcd lcm arcsin arccos arctan sinh cosh tanh".split()
+    "sin cos tan cot sec csc log ln lg exp pi sqrt abs min max gcd lcm arcsin arccos arctan sinh cosh tanh cis".split()
 )
 
 
 def words(text: str) -> str | None:
     """Text without formulas, in one spelling: "Evelyn", "no solution". Chinese text keeps its characters alone.
 
-    `ab` and `xy` are products and no words; `abc` is taken for a word, which at worst rejects `cba`.
+    `ab`, `xyz` and `abc` are products and no words: they have no vowel, or are neighbours in the alphabet.
     """
-    if re.search(r"[\u4e00-\u9fff]", re.sub(r"[和或与且及]", "", text)):
-        kept = "".join(c for c in text if c.isalnum() or c in "+-=<>/^.%()")
+    if _CHINESE.search(text.translate(_JOINS)):
+        kept = "".join(c for c in text if c.isalnum() or c in "+-=<>/^.%()").removesuffix("条件")
         return kept.lower() or None
     if not _WORDLIKE.fullmatch(text):
         return None
-    parts = re.findall(r"[A-Za-z']+", text.lower())
-    if any(part in _FORMULA_WORDS for part in parts):
+    parts = _WORD.findall(text.lower())
+    if any(part in _FORMULA_WORDS for part in parts) or all(map(_is_product, parts)):
         return None
-    if max(map(len, parts)) < 3 and not any(part in SHORT_WORDS for part in parts):
-        return None
+    if parts[0] == "there" and len(parts) > 2 and parts[1] in ("is", "are"):
+        parts = parts[2:]
     if parts[0] in ("the", "a", "an") and len(parts) > 1:
         parts = parts[1:]
+    if parts[0] == "no" and len(parts) > 1:  # no solution is no solutions
+        parts[-1] = parts[-1].removesuffix("s")
+    if parts[-1] == "solutions" and parts[-2:-1] == ["many"]:
+        parts = parts[:-1]
     return " ".join(parts)
+
+
+def _is_product(part: str) -> bool:
+    if len(part) < 3:
+        return part not in SHORT_WORDS
+    codes = sorted(map(ord, part))
+    return not set(part) & set("aeiouy'") or codes == list(range(codes[0], codes[0] + len(codes)))

@@ -249,6 +249,7 @@ def _number(text: str) -> float | None:
     except ValueError:
         pass
     try:
+        values.allow()
         return float(values.evaluate(parse(fold_latex(text).strip())))
     except (Unreadable, TypeError, ArithmeticError):
         return None
@@ -278,6 +279,7 @@ def _sympy_key(text: str) -> str | None:
 
 def _key(text: str) -> str | None:
     try:
+        values.allow()
         return values.key(parse(fold_latex(text).strip()))
     except (Unreadable, ArithmeticError):
         return None

@@ -1,0 +1,161 @@
+"""Nothing hangs the grader: every pattern is compiled in one place, and grows with its input as a line does."""
+
+import ast
+import json
+import random
+import re
+import time
+from pathlib import Path
+from re import _constants as ops
+from re import _parser
+
+import pytest
+
+from agpo_core.tasks.grading import PROFILES, canonical, equivalent, extract, grade
+from agpo_core.tasks.grading import patterns as patterns_module
+from agpo_core.tasks.grading.core import forget
+from agpo_core.tasks.grading.patterns import PATTERNS, pattern
+
+FOLDER = Path(patterns_module.__file__).parent
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+END = "\x01"  # what no pattern takes: a match that would end here fails, and the matcher goes back
+LENGTH = 5_000
+SECONDS = 1.0  # of CPU, for an input of 100,000 characters
+GOLDS = {"number": "5", "formula": "5", "letters": "B", "roles": "Al is a knight", "output": "5"}
+
+
+def test_every_pattern_is_compiled_by_the_one_helper():
+    called = set()
+    for path in FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if isinstance(node.func.value, ast.Name) and node.func.value.id == "re":
+                    called.add((path.name, node.func.attr))
+    assert called == {("patterns.py", "compile"), ("patterns.py", "escape")}
+
+
+@pytest.mark.parametrize("text", ["a*", r"\s+x", "(?:ab)+", "(?:a?b?){0,9}", "(?:x(?:a|b)*)?", ".{0,5000}"])
+def test_a_repeat_without_a_small_bound_is_refused(text):
+    with pytest.raises(ValueError, match="bound it or make it possessive"):
+        pattern(text)
+
+
+@pytest.mark.parametrize("text", ["a*+", r"\s{0,9}x", "(?:ab)++", "(?:ab){0,3}", r"[^,]{1,200}"])
+def test_a_bounded_or_possessive_repeat_is_compiled(text):
+    assert pattern(text) is PATTERNS.pop()
+
+
+def example(tree, rng) -> str:
+    """A string that a parsed pattern may match, repeats once or twice."""
+    return "".join(_example(op, argument, rng) for op, argument in tree)
+
+
+def _example(op, argument, rng) -> str:
+    if op is ops.LITERAL:
+        return chr(argument)
+    if op is ops.NOT_LITERAL:
+        return "a" if argument != ord("a") else "b"
+    if op is ops.ANY:
+        return rng.choice("a1 $")
+    if op is ops.IN:
+        return _of_class(argument, rng)
+    if op is ops.BRANCH:
+        return example(rng.choice(argument[1]), rng)
+    if op is ops.SUBPATTERN:
+        return example(argument[3], rng)
+    if op is ops.ATOMIC_GROUP:
+        return example(argument, rng)
+    if op in (ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT):
+        low, high, body = argument
+        return "".join(example(body, rng) for _ in range(rng.randint(low, max(low, min(high, low + 2)))))
+    if op is ops.ASSERT and argument[0] > 0:
+        return example(argument[1], rng)
+    return ""
+
+
+def _of_class(items, rng) -> str:
+    named = {ops.CATEGORY_DIGIT: "7", ops.CATEGORY_SPACE: " ", ops.CATEGORY_WORD: "w", ops.CATEGORY_NOT_WORD: "-",
+             ops.CATEGORY_NOT_SPACE: "s", ops.CATEGORY_NOT_DIGIT: "d"}  # fmt: skip
+    if items[0][0] is ops.NEGATE:
+        taken = {chr(a) for op, a in items[1:] if op is ops.LITERAL}
+        return rng.choice([c for c in "a1 -$x,é" if c not in taken])
+    op, argument = rng.choice(items)
+    return chr(argument) if op is ops.LITERAL else chr(argument[0]) if op is ops.RANGE else named[argument]
+
+
+def pieces(tree, rng) -> set[str]:
+    """Examples of a pattern and of everything inside it that repeats or is an alternative."""
+    found = {example(tree, rng) for _ in range(3)}
+    for op, argument in tree:
+        parts = []
+        if op is ops.BRANCH:
+            parts = argument[1]
+        elif op is ops.SUBPATTERN:
+            parts = [argument[3]]
+        elif op in (ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT):
+            parts = [argument[2]]
+        elif op in (ops.ASSERT, ops.ASSERT_NOT):
+            parts = [argument[1]]
+        elif op is ops.ATOMIC_GROUP:
+            parts = [argument]
+        for part in parts:
+            found |= pieces(part, rng)
+    return {piece for piece in found if piece}
+
+
+def inputs_of(compiled) -> list[str]:
+    """What a pattern is fuzzed with: its pieces, alone and behind the pattern's own beginning."""
+    rng = random.Random(0)
+    tree = _parser.parse(compiled.pattern, compiled.flags & ~re.UNICODE)
+    units = sorted(pieces(tree, rng))
+    return rng.sample(units, min(len(units), 14)) + [a + b for a, b in zip(units, units[1:], strict=False)][:4]
+
+
+def seconds(compiled, text: str) -> float:
+    start = time.process_time()
+    compiled.search(text)
+    compiled.fullmatch(text)
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("part", range(12))
+def test_no_pattern_takes_more_than_twice_the_time_for_twice_the_input(part):
+    """Each pattern's own alternatives, n and 2n times, with an end that it cannot match."""
+    slow = []
+    for compiled in PATTERNS[part::12]:
+        for unit in inputs_of(compiled):
+            short, long = (unit * (length // len(unit) + 1) + END for length in (LENGTH, 2 * LENGTH))
+            if seconds(compiled, long) > 0.05:
+                once, twice = (min(seconds(compiled, text) for _ in range(3)) for text in (short, long))
+                if twice > 3 * once or twice > SECONDS / 4:
+                    slow.append((compiled.pattern, unit, once, twice))
+    assert slow == []
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "cmath", "math", "aime24", "sat", "gaokao_qa", "gaokao_cloze",
+                                  "knights_and_knaves"])  # fmt: skip
+def test_no_public_function_takes_a_second_for_a_hundred_thousand_characters(name):
+    rng = random.Random(name)
+    units = sorted({unit for compiled in PATTERNS for unit in inputs_of(compiled)})
+    gold, slow = GOLDS[PROFILES[name].kind], []
+    for unit in rng.sample(units, 40):
+        for text in (
+            unit * (100_000 // len(unit)),
+            rf"\boxed{{{unit * (1_900 // len(unit))}}}",
+            unit * (1_900 // len(unit)),
+        ):
+            start = time.process_time()
+            grade(text, gold, name)
+            extract(text, name), canonical(text, name), equivalent(gold, text, name)
+            if time.process_time() - start > SECONDS:
+                slow.append((unit, len(text)))
+    assert slow == []
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
+def test_the_reported_slow_inputs_are_fast():
+    for row in map(json.loads, (DATA / "grader_hang.jsonl").read_text("utf-8").splitlines()):
+        forget()
+        start = time.process_time()
+        graded = grade(row["response"], row["gold"], row["profile"])
+        assert time.process_time() - start < row["limit_seconds"] and graded.reward == row["should_match"]
