@@ -339,13 +339,13 @@ def test_a_gradient_that_is_not_finite_ends_the_run(config, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_it_learns_the_micro_tasks(seed, tmp_path, monkeypatch):
+def test_it_learns_the_micro_tasks(tmp_path, monkeypatch):
+    """With one seed; the records hold three or more (tests/experiments/test_records.py)."""
     from agpo_core.tasks import get_task
 
     monkeypatch.setattr(run_module, "get_task", get_task)
     c = resolve(
-        "dpo", seed=seed, tasks=MICRO_TASKS, horizon=40_000.0, learning_rate=1.0e-4, dpo_beta=1.0, test_problems=0
+        "dpo", seed=1, tasks=MICRO_TASKS, horizon=40_000.0, learning_rate=1.0e-4, dpo_beta=1.0, test_problems=0
     )
     train(c, tmp_path)
     before, after = (point["macro"] for point in provenance.read_json(tmp_path / "eval.json")["dev"])

@@ -234,13 +234,13 @@ def test_the_value_of_a_state_does_not_see_what_comes_after_it(config, tmp_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("method", ON_POLICY)
-def test_every_recipe_learns_the_micro_tasks(method, seed, tmp_path):
+def test_every_recipe_learns_the_micro_tasks(method, tmp_path):
+    """With one seed; the records hold three or more (tests/experiments/test_records.py)."""
     size = {"prompts_per_update": 144 if method == "remax" else 288} if alone(method) else {}
     c = resolve(
         method,
-        seed=seed,
+        seed=1,
         tasks=MICRO_TASKS,
         horizon=40_000.0,
         learning_rate=4.0e-4,
