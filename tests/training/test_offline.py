@@ -344,9 +344,7 @@ def test_it_learns_the_micro_tasks(tmp_path, monkeypatch):
     from agpo_core.tasks import get_task
 
     monkeypatch.setattr(run_module, "get_task", get_task)
-    c = resolve(
-        "dpo", seed=1, tasks=MICRO_TASKS, horizon=40_000.0, learning_rate=1.0e-4, dpo_beta=1.0, test_problems=0
-    )
+    c = resolve("dpo", seed=1, tasks=MICRO_TASKS, horizon=40_000.0, learning_rate=1.0e-4, dpo_beta=1.0, test_problems=0)
     train(c, tmp_path)
     before, after = (point["macro"] for point in provenance.read_json(tmp_path / "eval.json")["dev"])
     assert after > before
