@@ -141,4 +141,5 @@ def test_both_rules_read_the_official_answer_out_of_every_official_solution(spli
     for line in (DATA / "gsm8k" / f"{split}.jsonl").read_text("utf-8").splitlines():
         solution = json.loads(line)["answer"]
         official = solution.split("#### ")[1].replace(",", "")
-        assert extract(solution, "gsm8k") == last_number(solution) == canonical(official, "gsm8k")
+        found = canonical(extract(solution, "gsm8k"), "gsm8k")
+        assert found == last_number(solution) == canonical(official, "gsm8k")
