@@ -1,9 +1,11 @@
 """Nothing hangs the grader: every pattern is compiled in one place, and grows with its input as a line does."""
 
 import ast
+import inspect
 import json
 import random
 import re
+import sys
 import time
 from pathlib import Path
 from re import _constants as ops
@@ -159,3 +161,17 @@ def test_the_reported_slow_inputs_are_fast():
         start = time.process_time()
         graded = grade(row["response"], row["gold"], row["profile"])
         assert time.process_time() - start < row["limit_seconds"] and graded.reward == row["should_match"]
+
+
+@pytest.mark.parametrize("operator", ["/", "*", "^", " ", "+", "-", r"\cdot ", "**", r"\div "])
+def test_a_long_chain_is_read_or_not_and_never_too_deep(operator):
+    """What walks through an expression calls itself for each level: a trainer's own calls may lie below it."""
+    former = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 700)
+    try:
+        for unit in ("2", "x", r"\sqrt{2}", "(1)"):
+            for times in (60, 98, 99, 100, 101, 300, 900):
+                text = operator.join([unit] * times)
+                canonical(text, "math"), equivalent("5", text, "math")
+    finally:
+        sys.setrecursionlimit(former)

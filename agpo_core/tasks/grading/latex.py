@@ -16,6 +16,7 @@ from fractions import Fraction
 from agpo_core.tasks.grading.patterns import pattern
 
 MAX_DEPTH, MAX_NODES = 40, 600
+MAX_HEIGHT = 100  # of what was read, a long chain a/b/c/... too: what walks through it takes frames for each level
 MAX_DIGITS = 1200  # of one literal: 10^6 digits are no answer to any problem
 MAX_EXPONENT = 400  # of scientific notation
 
@@ -90,7 +91,8 @@ class _Reader:
     """A recursive-descent reader; `bars` counts the absolute values that are open."""
 
     def __init__(self, text: str):
-        self.text, self.at, self.nodes, self.bars = text, 0, 0, 0
+        self.text, self.at, self.bars = text, 0, 0
+        self.heights: dict[int, tuple[int, Node]] = {}  # by identity; it holds the node, so that no other gets it
 
     # -- scanning
 
@@ -131,8 +133,11 @@ class _Reader:
         return found
 
     def node(self, *parts) -> Node:
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
+        below = [part for part in parts if isinstance(part, tuple)]
+        below += [inner for part in below if id(part) not in self.heights for inner in part]
+        height = 1 + max((self.heights[id(part)][0] for part in below if id(part) in self.heights), default=0)
+        self.heights[id(parts)] = height, parts
+        if height > MAX_HEIGHT or len(self.heights) > MAX_NODES:
             raise Unreadable("too large")
         return parts
 
