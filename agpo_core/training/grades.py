@@ -14,6 +14,7 @@ import torch
 
 from agpo_core.tasks import Graded, Problem
 from agpo_core.tasks.sandbox import SandboxRefused
+from agpo_core.training.interrupts import Interrupted
 
 REWARD_MAX = 1.0e12  # Eq. 5 takes third powers of rewards in float32, which end at 3e38
 
@@ -43,11 +44,12 @@ def graded(
     Raises:
         GradingError: grading failed, and `failed_grading` is "raise".
         SandboxRefused: the grader cannot start.
+        Interrupted: a signal came while it was grading.
     """
     try:
         found = _checked(grade(problem, completion))
         return found, None
-    except SandboxRefused:
+    except (SandboxRefused, Interrupted):
         raise
     except _Fault as error:
         fault, cause = str(error), None

@@ -1,6 +1,7 @@
 """Rewards are any finite real numbers; a grader that fails costs its completion the reward, not the run."""
 
 import math
+import signal
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +14,7 @@ from agpo_core.tasks import Graded, Problem
 from agpo_core.tasks.sandbox import SandboxRefused
 from agpo_core.training import run as module
 from agpo_core.training.grades import GradingError, graded
+from agpo_core.training.interrupts import Interrupted
 from agpo_core.training.train import train
 from tests.conftest import Toy
 
@@ -84,7 +86,7 @@ def test_any_finite_real_number_is_a_reward(reward):
 
 
 @pytest.mark.parametrize("setting", ["zero", "raise"])
-@pytest.mark.parametrize("error", [SandboxRefused("no sandbox here"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [SandboxRefused("no sandbox here"), KeyboardInterrupt(), Interrupted(signal.SIGTERM)])
 def test_a_grader_that_cannot_start_and_an_interrupt_end_the_run(setting, error):
     with pytest.raises(type(error)):
         graded(raises(error), PROBLEM, "x", setting)
