@@ -838,7 +838,8 @@ sandbox.PYTHON = {sandbox.PYTHON!r}
 launcher.call("prctl", launcher.PR_NO_NEW_PRIVS, 1, 0, 0, 0)
 launcher.forbid()
 print(sandbox.missing(weak=False))
-print(sandbox.missing(weak=True) == {weak_python!r})
+counted = "no wall around processes"  # over the user, so that a neighbour's processes shift it
+print({{*sandbox.missing(weak=True)}} - {{counted}} == {{*{weak_python!r}}} - {{counted}})
 try:
     sandbox.run("print(1)")
 except sandbox.SandboxRefused as refusal:
