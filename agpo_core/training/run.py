@@ -53,6 +53,7 @@ class Run:
 
     def __init__(self, config: TrainConfig, run_dir: Path, progress: bool = False):
         self.config, self.run_dir = config, Path(run_dir)
+        self.run_dir.mkdir(parents=True, exist_ok=True)
         self.accelerator = accelerator = make_accelerator(config)
         trained_on: dict[str, Task] = {
             n: get_task(n, config.data_dir, config.train_on_evaluation_sets) for n in config.tasks

@@ -205,3 +205,8 @@ def test_near_temperature_0_every_sample_is_the_greedy_one(config, tmp_path):
     c = config(test_samples=3, tau_base=1.0e-6, tau_min=1.0e-6, horizon=0.0)
     test = trained(c, tmp_path)["test"]
     assert test["right"]["toy"] == [3 * reward for reward in test["rewards"]["toy"]]
+
+
+def test_a_run_makes_its_folder(config, toy_tasks, tmp_path):
+    train(config(horizon=1.0), tmp_path / "new" / "run")
+    assert (tmp_path / "new" / "run" / "policy").is_dir()
