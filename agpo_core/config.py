@@ -393,6 +393,8 @@ def _as(name: str, kind: type, value):
         raise ConfigError(f"{name} must be {kind.__name__}, got {_SHORT.repr(value)}.")
     if kind is float and not math.isfinite(value):
         raise ConfigError(f"{name} must be finite, got {_SHORT.repr(value)}.")
+    if kind is str and any("\ud800" <= character <= "\udfff" for character in value):
+        raise ConfigError(f"{name} must be a text without halves of characters, got {ascii(value[:80])}.")
     if kind is str and name not in AS_WRITTEN and not (value.isprintable() and value.strip()):
         raise ConfigError(f"{name} must be a text of printable characters, got {_SHORT.repr(value)}.")
     return value

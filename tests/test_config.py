@@ -366,6 +366,7 @@ ODD_FILES = {
     "deep nesting": (b"method: " + b"[" * 1500, "config.yaml"),
     "a bomb": (BOMB.encode() + b"method: grpo\ntasks: *k\n", "unknown setting 'a'"),
     "a bomb as value": (b"method: grpo\ntasks: [" + BOMB.replace("\n", "").encode() + b"]\n", "config.yaml|tasks"),
+    "half a character": (b'method: grpo\nsystem_prompt: "a\\ud800"\n', "system_prompt must be a text without halves"),
     "an unknown anchor": (b"method: *a\n", "line 1: "),
     "a method that is a list": (b"method: [grpo]\n", "unknown method"),
     "a method that is null": (b"method:\n", "unknown method None"),

@@ -9,6 +9,8 @@ weights alone, so that a checkpoint runs no code; the checksums guard against da
 """
 
 import contextlib
+import hashlib
+import json
 import os
 import pickle
 import shutil
@@ -83,7 +85,7 @@ def save(accelerator: Accelerator, run_dir: Path, state: dict, run: dict | None 
     accelerator.wait_for_everyone()
     files = gather_object(_sync(_share(accelerator, _files(temporary)), temporary))
     if accelerator.is_main_process:
-        provenance.write_json(temporary / MANIFEST, {"run": run, "files": dict(files)})
+        provenance.write_json(temporary / MANIFEST, sealed(run, dict(files)))
         provenance.sync_folders(temporary)
         shutil.rmtree(former, ignore_errors=True)
         if final.exists():
@@ -211,12 +213,21 @@ def _manifest(folder: Path) -> dict | None:
     """A checkpoint's manifest; None where it is missing or is none."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         manifest = provenance.read_json(folder / MANIFEST)
-        for name, (size, digest) in manifest["files"].items():
-            if not (isinstance(name, str) and isinstance(size, int) and isinstance(digest, str)):
-                return None
-        if "state.json" in manifest["files"] and (manifest["run"] is None or manifest["run"]["settings"]):
+        if manifest == sealed(manifest["run"], manifest["files"]):
             return manifest
     return None
+
+
+def sealed(run: dict | None, files: dict[str, list]) -> dict:
+    """The content of a manifest, with a checksum of itself: a damaged setting is not taken for another one.
+
+    Args:
+        run: what `identity` gave.
+        files: {path in the checkpoint: [bytes, checksum]}.
+    """
+    content = {"run": run, "files": files}
+    text = json.dumps(content, sort_keys=True)
+    return {**content, "checksum": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def _files(folder: Path) -> list[Path]:

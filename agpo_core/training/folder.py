@@ -6,18 +6,20 @@ when it says so and all of that is there.
 
 import contextlib
 import fcntl
-import functools
 import hashlib
 import os
 from pathlib import Path
 
 from agpo_core import provenance, recipes
 from agpo_core.config import ConfigError
-from agpo_core.training import policy
+from agpo_core.training.policy import model_fingerprint
 from agpo_core.training.supervise import GRACE
 
 LOCK = ".lock"
 STATUSES = ("running", "interrupted", "failed", "finished")
+WRITTEN = ("run.json", "metrics.jsonl", "eval.json", "samples.jsonl", "warnings.jsonl", "pairs.jsonl",
+           "decontamination.json", "train.log", LOCK)  # fmt: skip
+FOLDERS = ("checkpoint", "policy")  # each with .partial and .former beside it, while it is replaced
 
 
 class FolderError(RuntimeError):
@@ -31,8 +33,9 @@ def locked(run_dir: Path):
     The lock ends with the process that holds it, however that ends. A file system without locks has none.
 
     Raises:
-        FolderError: another process trains in it; nothing was written.
+        FolderError: another process trains in it, or it cannot be written; nothing was written.
     """
+    refuse_obstacles(run_dir)
     with open(run_dir / LOCK, "a+", encoding="utf-8") as file:
         _lock(file, run_dir)
         file.truncate(0)
@@ -42,9 +45,36 @@ def locked(run_dir: Path):
 
 
 def refuse_if_used(run_dir: Path) -> None:
-    """Raise a FolderError where another process trains in a folder."""
+    """Raise a FolderError where another process trains in a folder, or where it cannot be written."""
+    refuse_obstacles(run_dir)
     with contextlib.suppress(FileNotFoundError), open(run_dir / LOCK, "r+", encoding="utf-8") as file:
         _lock(file, run_dir)
+
+
+def refuse_obstacles(run_dir: Path) -> None:
+    """Raise a FolderError, before anything is trained, where a file or folder of a run could not be written.
+
+    The folder is read-only, a file has the place of a folder or the other way, or a file may not be read or written.
+    """
+    run_dir = Path(run_dir)
+    if not os.access(run_dir, os.R_OK | os.W_OK | os.X_OK):
+        raise FolderError(f"{run_dir} cannot be written: give yourself the right to, or take a new folder.")
+    for path in [run_dir / name for name in WRITTEN]:
+        _refuse_no_file(path)
+        if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+            raise FolderError(f"{path} cannot be read and written: give yourself the right to, or move it away.")
+        if path.with_name(path.name + ".tmp").is_dir():
+            raise FolderError(f"{path}.tmp is a folder, and the run writes a file there: move it away.")
+    for path in [run_dir / (name + end) for name in FOLDERS for end in ("", ".partial", ".former")]:
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
+            raise FolderError(f"{path} is no folder of this run but a file or a link: move it away, or link {run_dir}.")
+        if path.exists() and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise FolderError(f"{path} cannot be read and written: give yourself the right to, or move it away.")
+
+
+def _refuse_no_file(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise FolderError(f"{path} is no file, and the run needs one there: move it away.")
 
 
 def _lock(file, run_dir: Path) -> None:
@@ -74,10 +104,13 @@ def read_record(run_dir: Path) -> dict | None:
     path = Path(run_dir) / "run.json"
     if not path.exists():
         return None
+    _refuse_no_file(path)
     try:
         record = provenance.read_json(path)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise FolderError(str(error)) from error
+    except OSError as error:
+        raise FolderError(f"{path} cannot be read ({error.strerror}): move it away, or make it readable.") from error
     files = record.get("files", {}) if isinstance(record, dict) else None
     whole = isinstance(files, dict) and all(isinstance(entry, list) and len(entry) == 2 for entry in files.values())
     if not whole or record.get("status") not in STATUSES:
@@ -108,12 +141,15 @@ def damages(folder: Path, listed: dict, checksums: bool = True) -> list[str]:
     found = []
     for name, (size, digest) in listed.items():
         path = Path(folder) / name
-        if not path.is_file():
-            found.append(f"{name} is missing")
-        elif path.stat().st_size != size:
-            found.append(f"{name} has {path.stat().st_size} bytes, not {size}")
-        elif checksums and checksum(path) != digest:
-            found.append(f"{name} does not have the content that was written")
+        try:
+            if not path.is_file():
+                found.append(f"{name} is missing")
+            elif path.stat().st_size != size:
+                found.append(f"{name} has {path.stat().st_size} bytes, not {size}")
+            elif checksums and checksum(path) != digest:
+                found.append(f"{name} does not have the content that was written")
+        except OSError as error:
+            found.append(f"{name} cannot be read ({error.strerror})")
     return found
 
 
@@ -137,19 +173,8 @@ def is_finished(run_dir: Path) -> bool:
         config = recipes.load(Path(run_dir) / "config.yaml")
     except ConfigError:
         return False
-    return config.hash() == record.get("hash") and fingerprint(config.model) in (None, record["model_fingerprint"])
-
-
-def fingerprint(model: str) -> str | None:
-    """`policy.model_fingerprint`, computed anew where a file of the model has another size or date."""
-    source = Path(policy.model_source(model))
-    files = sorted(source.rglob("*")) if source.is_dir() else ()
-    return _fingerprint(model, tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files))
-
-
-@functools.lru_cache(maxsize=64)
-def _fingerprint(model: str, _files: tuple) -> str | None:
-    return policy.model_fingerprint(model)
+    now = model_fingerprint(config.model)
+    return config.hash() == record.get("hash") and now in (None, record["model_fingerprint"])
 
 
 def checksum(path: Path) -> str:

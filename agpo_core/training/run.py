@@ -1,5 +1,6 @@
 """What a run holds and what each part of an update does; `training.train` puts them in order."""
 
+import contextlib
 import dataclasses
 import hashlib
 import math
@@ -19,7 +20,6 @@ from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint, policy
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade, counts_right, first_problems
-from agpo_core.training.folder import fingerprint
 from agpo_core.training.progress import Lines
 from agpo_core.training.ranks import together
 from agpo_core.training.reward_model import appraise, load_reward_model
@@ -56,14 +56,15 @@ class Run:
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self.accelerator = accelerator = make_accelerator(config)
         trained_on: dict[str, Task] = {
-            n: get_task(n, config.data_dir, config.train_on_evaluation_sets) for n in config.tasks
+            n: _task("tasks", n, config.data_dir, config.train_on_evaluation_sets) for n in config.tasks
         }
         if not trained_on:
             raise ConfigError("tasks is empty: name at least one.")
         refuse_evaluation_sets(trained_on)
-        self.tasks = {n: get_task(n, config.data_dir) for n in config.test_tasks} | trained_on
-        self.dev = self._first("dev", config.tasks, config.dev_problems)
-        self.test = self._first("test", config.test_tasks or config.tasks, config.test_problems)
+        self.tasks = {n: _task("test_tasks", n, config.data_dir) for n in config.test_tasks} | trained_on
+        with _told_in_one_line():
+            self.dev = self._first("dev", config.tasks, config.dev_problems)
+            self.test = self._first("test", config.test_tasks or config.tasks, config.test_problems)
 
         torch.manual_seed(config.seed)  # LoRA's initial weights; sampling has its own streams
         model, self.tokenizer = policy.load_policy(config)
@@ -93,7 +94,10 @@ class Run:
     def _begin(self, trained_on: dict[str, Task], progress: bool) -> None:
         """What is trained on, controllers and clock, from the last checkpoint where there is one; the first score."""
         config = self.config
-        self.pools = training_problems(config, trained_on, self._forbidden(trained_on), self._fitting)
+        with _told_in_one_line("decontaminate: "):
+            forbidden = self._forbidden(trained_on)
+        with _told_in_one_line():
+            self.pools = training_problems(config, trained_on, forbidden, self._fitting)
 
         self.clip, self.temperature, self.kl = make_controllers(config, self.policy.config.vocab_size)
         self.horizon = Horizon(config.horizon_unit, config.horizon)
@@ -704,8 +708,8 @@ class Run:
         if self.contents is None:
             problems = [*self.pools.values(), *self.dev.values()]
             self.contents = {
-                "model": fingerprint(self.config.model),
-                "reward_model": self.config.reward_model and fingerprint(self.config.reward_model),
+                "model": policy.model_fingerprint(self.config.model),
+                "reward_model": self.config.reward_model and policy.model_fingerprint(self.config.reward_model),
                 "problems": hashlib.sha256(repr(problems).encode(errors="replace")).hexdigest()[:20],
             }
         return checkpoint.identity(self.config, **self.contents)
@@ -746,6 +750,23 @@ class Run:
             with provenance.explain_full_disk(self.run_dir / "policy"):
                 policy.save_policy(self.policy, self.tokenizer, self.run_dir / "policy")
         self.accelerator.wait_for_everyone()
+
+
+def _task(setting: str, name: str, *rest) -> Task:
+    """`get_task`; of a name that it does not know, the setting is told."""
+    with _told_in_one_line(f"{setting}: "):
+        return get_task(name, *rest)
+
+
+@contextlib.contextmanager
+def _told_in_one_line(prefix: str = ""):
+    """Raise a ConfigError where a task, or its data, cannot be had; the message says what to do."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (ValueError, OSError) as error:  # OSError: no file, no connection
+        raise ConfigError(prefix + " ".join(str(error).removeprefix("name: ").split())) from error
 
 
 def _writable(value):

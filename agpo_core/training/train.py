@@ -28,6 +28,7 @@ from agpo_core.training import checkpoint, folder, launch
 from agpo_core.training.folder import FolderError
 from agpo_core.training.interrupts import Interrupted, Interrupts
 from agpo_core.training.offline import train_dpo
+from agpo_core.training.policy import model_fingerprint
 from agpo_core.training.run import Run
 
 
@@ -124,7 +125,7 @@ def main() -> None:
 
 def _train_and_record(config: TrainConfig, run_dir: Path) -> None:
     """Train on the main process; run.json says how it went."""
-    contents = {"model": folder.fingerprint(config.model)}
+    contents = {"model": model_fingerprint(config.model)}
     checkpoint.refuse_another(run_dir, checkpoint.identity(config, **contents))
     command = [sys.executable, "-m", "agpo_core.training.train", *sys.argv[1:]]
     record = provenance.collect(command, config) | {"model_fingerprint": contents["model"]}
@@ -158,13 +159,14 @@ def _finished(config: TrainConfig, run_dir: Path) -> bool:
     """Whether the folder holds the finished run of these settings, whole; what is missing is said.
 
     Raises:
-        FolderError: it holds a finished run of other settings or of another model, and no checkpoint to compare with.
+        FolderError: it holds a finished run of another model, or there is no checkpoint: to compare other settings
+            with, or to make what is missing from.
     """
     record = folder.read_record(run_dir)
     if record is None or record["status"] != "finished":
         return False
     trained_from = record.get("model_fingerprint")
-    now = folder.fingerprint(config.model) if trained_from else None
+    now = model_fingerprint(config.model) if trained_from else None
     if now and now != trained_from:
         raise FolderError(
             f"{run_dir.name} is finished, and was trained from another model: the content of {config.model} has "
@@ -178,6 +180,11 @@ def _finished(config: TrainConfig, run_dir: Path) -> bool:
             f"{config.hash()}): put config.yaml back, or take a new folder."
         )
     if missing := folder.damages(run_dir, record.get("files", {})):
+        if config.horizon > 0 and not any(run_dir.glob(f"{checkpoint.FOLDER}*")):
+            raise FolderError(
+                f"{run_dir.name} is finished, but {'; '.join(missing)}, and there is no checkpoint to make its end "
+                "from: put the files back, or take a new folder. To train it anew, delete its run.json."
+            )
         print(f"{run_dir.name} was finished, but {'; '.join(missing)}: its end is made again.", flush=True)
         return False
     return True
@@ -186,5 +193,5 @@ def _finished(config: TrainConfig, run_dir: Path) -> bool:
 if __name__ == "__main__":
     try:
         main()
-    except (ConfigError, FolderError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+    except (ConfigError, FolderError, OSError) as error:  # OSError: of the disk, or of a folder's rights
+        sys.exit(" ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]))

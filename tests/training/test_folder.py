@@ -13,11 +13,13 @@ import pytest
 
 from agpo_core import paths, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
+from agpo_core.tasks import get_task
 from agpo_core.training import checkpoint, folder, launch
 from agpo_core.training import run as run_module
 from agpo_core.training import train as module
 from agpo_core.training.folder import FolderError
 from agpo_core.training.run import Run
+from tests.conftest import Toy
 
 pytestmark = pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")
 
@@ -251,6 +253,91 @@ def test_a_damaged_file_is_mended_or_named(request, finished, tmp_path, kind, na
             assert not mended, how
 
 
+@pytest.mark.parametrize("command", [start, lambda one: launch.launch([one])])
+@pytest.mark.parametrize(
+    "name", [*folder.WRITTEN, *(name + end for name in folder.FOLDERS for end in ("", ".partial", ".former"))]
+)
+def test_what_stands_in_the_way_of_a_files_place_is_named_before_anything_is_trained(small, tmp_path, name, command):
+    small().save(tmp_path / "config.yaml")
+    if name in folder.WRITTEN:
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(FolderError, match=f"/{name} is no f(ile|older).*: move it away"):
+        command(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", [".", *folder.WRITTEN, *folder.FOLDERS])
+def test_what_may_not_be_written_is_named(tmp_path, monkeypatch, name):
+    for path in [*folder.WRITTEN]:
+        (tmp_path / path).touch()
+    for path in folder.FOLDERS:
+        (tmp_path / path).mkdir()
+    folder.refuse_obstacles(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / name)  # the superuser may all
+    with pytest.raises(FolderError, match="cannot be (read and )?written: give yourself the right to"):
+        folder.locked(tmp_path).__enter__()
+
+
+def test_every_flipped_byte_of_a_manifest_is_seen(half, tmp_path):
+    """Also one that leaves a setting of another value, or another key."""
+    run_dir = shutil.copytree(half, tmp_path / "run")
+    path, run = run_dir / "checkpoint" / "manifest.json", checkpoint.identity(TrainConfig())
+    content, rng = path.read_bytes(), random.Random(0)
+    text = content.decode()
+    edits = [text.replace(*pair, 1) for pair in [('"contents"', '"contentz"'), ('"ranks"', '"rankz"'), ("42", "43")]]
+    for changed in [flip(content, rng) for _ in range(200)] + [edit.encode() for edit in edits]:
+        if changed.lower() == content.lower():  # 1E-06 is 1e-06
+            continue
+        path.write_bytes(changed)
+        with pytest.raises(FolderError, match=r"checkpoint is damaged: manifest\.json"):
+            checkpoint.refuse_another(run_dir, run)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"tasks": ["stepz"]}, "^tasks: unknown task 'stepz'; use one of"),
+        ({"test_tasks": ["stepz"]}, "^test_tasks: unknown task 'stepz'; use one of"),
+        ({"tasks": ["gsm8k"], "data_dir": "/gone"}, "data_dir: no folder '/gone'; give one with"),
+        ({"decontaminate": ["steps:x"]}, "^decontaminate: 'steps:x' names the split 'x'; use one of train, dev"),
+        ({"decontaminate": ["nope"]}, "^decontaminate: unknown task 'nope'; use one of"),
+    ],
+)
+def test_a_task_that_cannot_be_had_is_refused_by_its_setting(small, tmp_path, monkeypatch, params, message):
+    def found(name, *rest):
+        return Toy(name) if name == "toy" else get_task(name, *rest)
+
+    monkeypatch.setattr(run_module, "get_task", found)
+    small(**params).save(tmp_path / "config.yaml")
+    with pytest.raises(ConfigError, match=message) as caught:
+        start(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_link_to_nowhere_in_a_models_folder_is_passed_over(half, small, tmp_path):
+    model = shutil.copytree(small().model, tmp_path / "model")
+    (model / "notes").symlink_to(tmp_path / "gone")
+    run_dir = shutil.copytree(half, tmp_path / "run")
+    small(model=str(model)).save(run_dir / "config.yaml")
+    start(run_dir)
+    assert folder.is_finished(run_dir)
+
+
+def test_what_was_found_is_not_trained_over_where_only_the_policy_is_gone(finished, tmp_path):
+    """As in a folder whose checkpoint and weights were deleted for space, or were never committed."""
+    run_dir = shutil.copytree(finished, tmp_path / "run")
+    shutil.rmtree(run_dir / "checkpoint")
+    shutil.rmtree(run_dir / "policy")
+    before = content(run_dir)
+    with pytest.raises(FolderError, match=r"policy/.* is missing, and there is no checkpoint .*: put the files back"):
+        start(run_dir)
+    assert content(run_dir) == before
+
+
 @pytest.mark.parametrize(
     "written", [b"[]", b"7", b"{}", b'{"status": "done"}', b'{"status": ["finished"]}', b"\xff\xfe", b"",
                 b'{"status": "finished", "files": 3}', b"[" * 100_000]
@@ -297,7 +384,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(half, tmp_path):
     path.write_bytes(pickle.dumps(Evil()))
     found = provenance.read_json(manifest)
     found["files"]["optimizer.bin"] = [path.stat().st_size, folder.checksum(path)]  # as a forger would
-    provenance.write_json(manifest, found)
+    provenance.write_json(manifest, checkpoint.sealed(found["run"], found["files"]))
     with pytest.raises(FolderError, match="objects other than weights.*not loaded"):
         start(run_dir)
     assert not (tmp_path / "code ran").exists()
