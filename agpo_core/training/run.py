@@ -93,8 +93,10 @@ class Run:
         """What is trained on, controllers and clock, from the last checkpoint where there is one; the first score."""
         config = self.config
         self.pools = training_problems(config, trained_on, self._forbidden(trained_on), self._fitting)
+        for problems in (*self.dev.values(), *self.test.values()):
+            self.engine.texts_of(problems)  # a prompt that the chat template cannot render is met before training
 
-        self.clip, self.temperature, self.kl = make_controllers(config, self.policy.config.vocab_size)
+        self.clip, self.temperature, self.kl = make_controllers(config, self.policy.config.get_text_config().vocab_size)
         self.horizon = Horizon(config.horizon_unit, config.horizon)
         self.clip_state = self.clip.initial_state()
         self.temperature_state = self.temperature.initial_state()
