@@ -218,7 +218,9 @@ def load_tokenizer(source: str):
     refuse_own_code(settings, f"tokenizer_config.json of {source}")
     general = settings.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
     loader = PreTrainedTokenizerFast if general else AutoTokenizer
-    return loader.from_pretrained(source, padding_side="left", trust_remote_code=False)
+    tokenizer = loader.from_pretrained(source, padding_side="left", trust_remote_code=False)
+    tokenizer(["a text"])  # what a setting of the wrong type breaks is met here
+    return tokenizer
 
 
 def fit_tokenizer(tokenizer, model: nn.Module, source: str) -> None:
@@ -229,7 +231,7 @@ def fit_tokenizer(tokenizer, model: nn.Module, source: str) -> None:
             are ordinary tokens, or nothing ends one.
     """
     file, rows = f"the tokenizer in {source}", model.get_input_embeddings().weight.shape[0]
-    ids = tokenizer.get_vocab().values()
+    ids = set(tokenizer.get_vocab().values())
     if max(ids, default=0) >= rows:
         raise ConfigError(
             f"{file} has token ids up to {max(ids)}, the model's embedding {rows} rows: put back the model's own "
@@ -241,11 +243,11 @@ def fit_tokenizer(tokenizer, model: nn.Module, source: str) -> None:
             "model's: put back the model's own tokenizer files (tokenizer.json, tokenizer_config.json)."
         )
     stop = stop_ids(model, source)
-    ends = {*stop, tokenizer.eos_token_id} - {None}
+    ends = {i for i in (*stop, tokenizer.eos_token_id) if i in ids}
     if not ends:
         raise ConfigError(
-            f"{source} has no end-of-sequence token: set eos_token in tokenizer_config.json, or eos_token_id in "
-            "generation_config.json."
+            f"{source} has no end-of-sequence token that its tokenizer knows: set eos_token in tokenizer_config.json, "
+            "or eos_token_id in generation_config.json."
         )
     marks = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     known = {i: tokenizer.convert_ids_to_tokens(i) for i in stop if i < len(tokenizer)}
@@ -293,7 +295,7 @@ def read_adapter(source: str, lora_rank: int):
     """The LoRA configuration of an adapter's folder; None where the folder holds a whole model.
 
     Raises:
-        ConfigError: it is no LoRA adapter, names no base model, or has another rank than the setting.
+        ConfigError: it is no LoRA adapter, names no base model, has another rank than the setting, or cannot be merged.
     """
     from transformers.utils import find_adapter_config_file
 
@@ -303,18 +305,39 @@ def read_adapter(source: str, lora_rank: int):
 
     with refused(f"adapter_config.json of {source} cannot be read: put back the adapter's own file."):
         adapter = PeftConfig.from_pretrained(source)
-    if adapter.peft_type != "LORA" or not adapter.base_model_name_or_path:
+    base = adapter.base_model_name_or_path
+    if adapter.peft_type != "LORA" or not (base and isinstance(base, str)):
         raise ConfigError(
             f"adapter_config.json of {source} is of no LoRA adapter with a base model (peft_type {adapter.peft_type}, "
-            f"base_model_name_or_path {adapter.base_model_name_or_path!r}): merge it into its model first."
+            f"base_model_name_or_path {base!r}): merge it into its model first."
         )
     if lora_rank not in (0, adapter.r):
         raise ConfigError(
             f"lora_rank {lora_rank} does not fit the adapter in {source}, which has rank {adapter.r}: set lora_rank to "
             f"{adapter.r} to train this adapter on, or to 0 to merge it into its model and train all weights."
         )
+    if lora_rank == 0 and adapter.layer_replication:
+        raise ConfigError(
+            f"the adapter in {source} repeats layers of its model (layer_replication), which share their weights, so "
+            f"that it cannot be merged: set lora_rank to {adapter.r}."
+        )
     adapter.lora_dropout = 0.0
     return adapter
+
+
+def refuse_second_adapter(base: str, source: str) -> None:
+    """transformers would put the adapter that lies with a base model on it, and would not say so.
+
+    Raises:
+        ConfigError: the base model's folder holds an adapter.
+    """
+    from transformers.utils import find_adapter_config_file
+
+    if find_adapter_config_file(base) is not None:
+        raise ConfigError(
+            f"the base model {base!r}, which adapter_config.json of {source} names, holds an adapter itself: merge "
+            "that into its model, and name the merged model in base_model_name_or_path."
+        )
 
 
 def with_new_adapter(model: nn.Module, rank: int) -> nn.Module:
@@ -341,7 +364,7 @@ def with_adapter(model: nn.Module, source: str, adapter, merge: bool) -> nn.Modu
     with refused(f"the adapter in {source} does not fit its base model {adapter.base_model_name_or_path}."):
         model = PeftModel.from_pretrained(model, source, config=adapter, is_trainable=True)
         needs, has = get_peft_model_state_dict(model).keys(), load_peft_weights(source, device="cpu").keys()
-        differ = sorted(name for name in needs ^ has if "lora_" in name)
+        differ = sorted(name for name in needs ^ has if "lora_" in name or name.endswith(".bias"))
         if differ:
             raise ValueError(f"{len(differ)} tensors stand in one of them alone, such as {differ[0]}")
         # Peft freezes the base model.

@@ -133,6 +133,8 @@ def load_policy(config: TrainConfig):
             "or mend base_model_name_or_path."
         )
     with loading.refused(missing):
+        if adapter is not None:
+            loading.refuse_second_adapter(base, source)
         loading.read_json_files(base)
         model_config = loading.load_model_config(base)
         attention = loading.attention_of(model_config, config.attn_implementation)

@@ -18,6 +18,7 @@ import inspect
 import re
 
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.training.loading import refused
 
 MARK = "MARKED"  # stands for what is said, where only the template's own text is of interest
 
@@ -61,7 +62,11 @@ class PromptFormat:
         """The prompts as the model sees them."""
         if not self.chat:
             return list(prompts)
-        return [self._render([_message("user", prompt)], add_generation_prompt=True) for prompt in prompts]
+        rendered, remedy = [], "mend the template, or set chat_template to never."
+        for prompt in prompts:  # a template may refuse one message alone
+            with refused(f"{self.name} cannot render the prompt {prompt[:80]!r}: {remedy}"):
+                rendered.append(self._render([_message("user", prompt)], add_generation_prompt=True))
+        return rendered
 
     def ids(self, texts: list[str]) -> list[list[int]]:
         """The tokens of texts that `texts` gave."""
@@ -110,12 +115,8 @@ class PromptFormat:
         remedy = "mend the template, or set chat_template to never."
         if system is not None:
             remedy = f"leave system_prompt out, {remedy}"
-        try:
+        with refused(f"{self.name} cannot render {what}: {remedy}"):  # a template is a program: it may raise anything
             rendered = self._render([_message("user", MARK)], add_generation_prompt=True)
-        except Exception as error:  # a template is a program: it may raise anything
-            raise ConfigError(
-                f"{self.name} cannot render {what} ({type(error).__name__}: {error}): {remedy}"
-            ) from error
         if MARK not in rendered or (system is not None and system.strip() not in rendered):
             raise ConfigError(f"{self.name} leaves out {what}: {remedy}")
 

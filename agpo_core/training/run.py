@@ -98,8 +98,10 @@ class Run:
             forbidden = self._forbidden(trained_on)
         with _told_in_one_line():
             self.pools = training_problems(config, trained_on, forbidden, self._fitting)
+        for problems in (*self.dev.values(), *self.test.values()):
+            self.engine.texts_of(problems)  # a prompt that the chat template cannot render is met before training
 
-        self.clip, self.temperature, self.kl = make_controllers(config, self.policy.config.vocab_size)
+        self.clip, self.temperature, self.kl = make_controllers(config, self.policy.config.get_text_config().vocab_size)
         self.horizon = Horizon(config.horizon_unit, config.horizon)
         self.clip_state = self.clip.initial_state()
         self.temperature_state = self.temperature.initial_state()

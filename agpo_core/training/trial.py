@@ -54,6 +54,11 @@ def try_out(model: nn.Module, config: TrainConfig, vocabulary: int) -> None:
 def check_two_forwards(model: nn.Module, batch, name: str) -> None:
     """The importance ratio of a policy to itself must be 1: nothing in training mode may be random."""
     plain, again = (_plain_logps(model, batch) for _ in range(2))
+    if plain.isnan().any():
+        raise ConfigError(
+            f"{name}: its log-probabilities are no numbers (NaN): its checkpoint is broken, or dtype cannot hold its "
+            "values. Put back the model's own checkpoint, or set another dtype."
+        )
     noise = (plain - again).abs().max().item()
     if not noise <= 0.1 * ROUNDING[model.dtype]:
         raise ConfigError(

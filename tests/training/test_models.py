@@ -117,6 +117,19 @@ def test_a_model_of_each_family_trains(config, folder, one_update, family):
     assert again_tokenizer.get_vocab() == tokenizer.get_vocab()
 
 
+def test_a_model_that_reads_text_and_images_trains_on_text(folder, one_update, monkeypatch):
+    image = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32,
+             "image_size": 28, "patch_size": 14}  # fmt: skip
+    text = models.FAMILIES["gemma3_text"] | {"vocab_size": len(models.tokenizer()), "pad_token_id": 0}
+    parts = {"text_config": text, "vision_config": image, "mm_tokens_per_image": 4, "image_token_index": 5}
+    monkeypatch.setitem(models.FAMILIES, "gemma3", parts)
+    place = Path(folder("gemma3"))
+    edit(place / "config.json", vocab_size=None)  # it stands in the part for text alone
+    row, trained, after = one_update(place, clip="adaptive")
+    assert abs(row["sampler_gap"]) < 1.0e-4
+    torch.testing.assert_close(logps(load_policy(after)[0]), trained, rtol=0, atol=1.0e-6)
+
+
 TOKENISERS = {
     "with bos": ({"bos": True}, {}),
     "pad is eos": ({"pad": models.EOS}, {}),
@@ -157,6 +170,13 @@ def test_noise_that_no_setting_switches_off_is_refused_by_name(config, folder, m
     monkeypatch.setattr(loading, "nested_configs", lambda model_config: [])
     said = refusal(config, place, max_sequence_tokens=64)
     assert re.search(r"two forwards of the same weights differ by .* Switch off .*drop.*\.p", said)
+
+
+def test_weights_that_are_no_numbers_are_refused(config, copied):
+    path, name = copied / "model.safetensors", "model.layers.0.mlp.up_proj.weight"
+    whole = load_file(path)
+    save_file(whole | {name: whole[name] * float("nan")}, path, {"format": "pt"})
+    assert "NaN" in refusal(config, copied)
 
 
 RECURRENT = {"num_hidden_layers": 2, "hidden_size": 32, "layer_types": ["linear_attention", "full_attention"]}
@@ -248,6 +268,12 @@ def test_a_broken_or_missing_tokeniser_is_refused(config, copied, content):
     path = copied / "tokenizer.json"
     path.unlink() if content is None else path.write_bytes(content)
     assert "tokenizer" in refusal(config, copied)
+
+
+@pytest.mark.parametrize("settings", [{"model_max_length": "many"}, {"added_tokens_decoder": [1]}], ids=str)
+def test_a_tokeniser_with_a_setting_of_the_wrong_type_is_refused(config, copied, settings):
+    edit(copied / "tokenizer_config.json", **settings)
+    assert "tokenizer could not be loaded" in refusal(config, copied)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
@@ -357,6 +383,12 @@ def test_an_end_that_is_an_ordinary_token_is_refused(config, copied, where):
 
 def test_no_end_at_all_is_refused(config, folder):
     place = Path(folder("llama", models.tokenizer(eos=None)))
+    assert "no end-of-sequence token" in refusal(config, place)
+
+
+def test_an_end_that_the_tokeniser_does_not_know_is_no_end(config, folder):
+    place = Path(folder("llama", models.tokenizer(eos=None, pad=None), vocab_size=160))
+    edit(place / "generation_config.json", eos_token_id=[150, 9999])
     assert "no end-of-sequence token" in refusal(config, place)
 
 
@@ -499,14 +531,27 @@ def test_a_damaged_adapter_is_refused(config, llama, adapter):
     for content, reason in (
         ({"base_model_name_or_path": str(place / "gone")}, "gone"),
         ({"base_model_name_or_path": None}, "base_model_name_or_path"),
+        ({"base_model_name_or_path": 5}, "base_model_name_or_path"),
+        ({"base_model_name_or_path": [str(llama)]}, "base_model_name_or_path"),
+        ({"base_model_name_or_path": str(place)}, "holds an adapter itself"),
+        ({"modules_to_save": ["lm_head"]}, "lm_head"),
         ({"peft_type": "IA3"}, "IA3"),
         ({"peft_type": "NONESUCH"}, "adapter_config.json"),
     ):
         settings.write_bytes(whole)
         edit(settings, **content)
         assert reason in refusal(config, place, lora_rank=2)
+    settings.write_bytes(whole)
+    edit(settings, layer_replication=[[0, 2], [0, 2]])
+    assert "set lora_rank to 2" in refusal(config, place)
     settings.write_bytes(b"no json")
     assert "adapter_config.json" in refusal(config, place, lora_rank=2)
+
+
+def test_an_adapter_without_the_biases_that_it_trained_is_refused(config, folder, adapter):
+    place = adapter(folder("gpt2"))[2]
+    edit(place / "adapter_config.json", bias="all")
+    assert "does not fit its base model" in refusal(config, place, lora_rank=2, max_sequence_tokens=64)
 
 
 def test_an_adapter_s_dropout_is_off(config, llama, adapter):

@@ -225,6 +225,7 @@ DROPS_SYSTEM = "{% for m in messages if m['role'] != 'system' %}{{ m['content'] 
         ("bare", DROPS_SYSTEM, {"system_prompt": "Be brief."}, "leaves out a system message"),
         ("bare", "{{ messages[0].content[0].text }}{{ 1 / 0 }}", {}, "cannot render a user's message"),
         ("bare", "{% if %}", {}, "cannot render a user's message"),
+        ("bare", "{{ raise_exception('no\nway') }}", {}, "cannot render a user's message.*no way"),
         ("bare", "{{ bos_token }}", {}, "leaves out a user's message"),
         ("no_template", None, {"chat_template": "always"}, "has no chat template"),
         ("no_template", None, {"system_prompt": "Be brief."}, "has no chat template"),
@@ -238,8 +239,21 @@ DROPS_SYSTEM = "{% for m in messages if m['role'] != 'system' %}{{ m['content'] 
 def test_what_the_template_or_the_tokenizer_cannot_do_is_refused(name, template, params, message):
     tokenizer = tokenizer_of(name)
     tokenizer.chat_template = template or tokenizer.chat_template
-    with pytest.raises(ConfigError, match=message.replace("|", r"\|")):
+    with pytest.raises(ConfigError, match=message.replace("|", r"\|")) as caught:
         PromptFormat(tokenizer, TrainConfig(model=name, **params))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("failure", ["raise_exception('no\nway')", "1 / 0", "messages.nothing.at.all"])
+def test_a_prompt_that_the_template_cannot_render_is_named(failure):
+    tokenizer = tokenizer_of("bare")
+    picky = "{% if '=' in messages[0].content %}{{ " + failure + " }}{% endif %}{{ messages[0].content }}"
+    tokenizer.chat_template = picky
+    form = PromptFormat(tokenizer, TrainConfig(model="bare"))
+    assert form.texts(["ab"]) == ["ab"]
+    with pytest.raises(ConfigError, match="cannot render the prompt '1 = 1'") as caught:
+        form.texts(["ab", "1 = 1"])
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
