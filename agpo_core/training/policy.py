@@ -57,11 +57,17 @@ def model_fingerprint(source: str) -> str | None:
     folder = Path(source) if Path(source).is_dir() else _cached_snapshot(source)
     if folder is None:
         return None
-    files = sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()})
-    parts = [[path.relative_to(folder).as_posix(), _file_digest(path)] for path in files]
+    parts = _digests(folder)
     if (base := _base_of_adapter(folder)) is not None:
-        parts.append(["base model", model_fingerprint(base)])
+        whole = Path(model_source(base)) if Path(model_source(base)).is_dir() else _cached_snapshot(base)
+        # Not the base of the base: an adapter on an adapter is refused when it is loaded.
+        parts.append(["base model", whole and _digests(whole)])
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+
+
+def _digests(folder: Path) -> list[list[str]]:
+    files = sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()})
+    return [[path.relative_to(folder).as_posix(), _file_digest(path)] for path in files]
 
 
 def _cached_snapshot(hub_id: str) -> Path | None:

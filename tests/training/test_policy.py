@@ -354,6 +354,11 @@ def test_the_fingerprint_of_an_adapter_knows_its_base(model_folders, tmp_path):
     for base in (str(adapter), 5, None):  # of no use; loading it is refused
         (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
         assert model_fingerprint(str(adapter))
+    (tmp_path / "other").mkdir()
+    for one, base in (("adapter", "other"), ("other", "adapter")):  # each names the other
+        text = json.dumps({"base_model_name_or_path": str(tmp_path / base)})
+        (tmp_path / one / "adapter_config.json").write_text(text)
+    assert model_fingerprint(str(adapter)) != model_fingerprint(str(tmp_path / "other"))
 
 
 def test_a_hub_model_has_the_fingerprint_of_its_snapshot_in_the_cache(model_folders, monkeypatch, tmp_path):
