@@ -196,7 +196,9 @@ def same_update(begun, state):
         >>> same_update({"step_kl_ema": 0.0}, {"entropy_ema": 1.5, "step_kl_ema": 0.1})
         {'entropy_ema': 1.5, 'step_kl_ema': 0.0}
     """
-    return {**state, **{name: begun[name] for name in ("step_kl_ema",) if name in begun}}
+    if "step_kl_ema" not in begun:
+        return dict(state)
+    return {**state, "step_kl_ema": begun["step_kl_ema"]}
 
 
 @dataclass(frozen=True)
