@@ -271,6 +271,23 @@ def _problems(name: str, split: str, data_dir: str | None) -> int | None:
         return None
 
 
+def forward_passes(config: TrainConfig, tokens_train: float, tokens_probe: float) -> float:
+    """Compute of a run, in forward passes over one completion token each.
+
+    C = N_train (1 + 1 + 1 + r + 3 E) + N_probe
+
+    A token that is trained on is sampled, scored before the update and after it (step KL), scored by the reference
+    (r = 1 where there is one), and passes E epochs forward and backward: a backward pass costs two forward ones
+    (Kaplan et al. 2020, §2.1). A probe's token is sampled. Prompts, the critic and the optimiser are left out.
+
+    Args:
+        config: gives E and r.
+        tokens_train, tokens_probe: completion tokens of the two phases.
+    """
+    reference = config.beta > 0
+    return tokens_train * (3 + reference + 3 * config.epochs) + tokens_probe
+
+
 def describe(jobs: list, params: dict) -> str:
     """The jobs of a grid, their tokens, hours and memory, as text.
 
@@ -299,7 +316,7 @@ def describe(jobs: list, params: dict) -> str:
 
 
 def _workload(jobs: list, params: dict) -> str:
-    """A row an arm. An arm that follows another has its updates, and of its tokens those of the training phase."""
+    """A row an arm. One that follows another generates the tokens of its training phase, or what its compute buys."""
     by_key = {(job.arm.name, job.seed, job.start): job for job in jobs}
     rows, total, evaluating, unknown = {}, 0.0, 0.0, {}
     for job in jobs:
@@ -309,10 +326,13 @@ def _workload(jobs: list, params: dict) -> str:
         generated = tokens(config)
         horizon = f"{config.horizon:,.0f} {config.horizon_unit}"
         if job.config is None:
-            horizon = f"the updates of {leader.arm.title}"
+            horizon = f"the {job.arm.matched} of {leader.arm.title}"
             if generated is not None:
                 trained_on, looked_at = completions(config)
-                generated *= trained_on / (trained_on + looked_at)
+                share = trained_on / (trained_on + looked_at)
+                if job.arm.matched == "compute":
+                    share = forward_passes(config, share, 1 - share) / forward_passes(config, 1, 0)
+                generated *= share
         speed = params["tokens_per_second_probe" if probed else "tokens_per_second"]
         seconds = config.horizon if generated is None else generated / speed
         of_evaluation = evaluation_tokens(config)

@@ -1,5 +1,7 @@
 """A grid of runs, arms x seeds x supervised starts: trains what is missing, reuses what is there.
 
+A run that another experiment has finished under the same settings, as its hash says, is read where it lies.
+
     python -m agpo_core.experiments.grid record EXPERIMENT PROFILE --seeds 42 1337 2026
     python -m agpo_core.experiments.grid promote EXPERIMENT PROFILE
 
@@ -33,7 +35,8 @@ class Arm:
     Attributes:
         method: a name in recipes.RECIPES.
         settings: what it changes in the method; they outrank the grid's parameters.
-        follows: the arm whose number of updates, at the same seed and start, is this one's horizon.
+        follows: the arm that sets this one's horizon, at the same seed and start.
+        matched: in what the two are equal: "updates", or "compute" (`estimate.forward_passes`).
     """
 
     name: str
@@ -41,6 +44,7 @@ class Arm:
     method: str
     settings: dict = field(default_factory=dict)
     follows: str | None = None
+    matched: str | None = None
 
     @property
     def adapts(self) -> list[str]:
@@ -63,10 +67,8 @@ ARMS = {
         Arm("grpo_ats", "GRPO + ATS", "grpo_ats"),
         Arm("agpo_no_ats", "AGPO (−ATS)", "agpo_no_ats"),
         Arm("agpo", "AGPO", "agpo"),
-        Arm(
-            "grpo_matched_updates", "GRPO at AGPO's updates", "grpo",
-            {"horizon_unit": "updates"}, follows="agpo",
-        ),
+        Arm("grpo_matched_updates", "GRPO at AGPO's updates", "grpo", follows="agpo", matched="updates"),
+        Arm("grpo_matched_compute", "GRPO at AGPO's compute", "grpo", follows="agpo", matched="compute"),
         Arm("grpo_narrow", "GRPO at ε = .05", "grpo", {"epsilon_base": 0.05}),
         Arm("agpo_relative_entropy", "AGPO with H/EMA(H)", "agpo", {"clip_entropy": "ratio_ema"}),
         Arm("grpo_k1_reward", "GRPO, k1 in the reward", "grpo", KL_IN_REWARD),
@@ -87,7 +89,7 @@ def arms_of(table) -> list[str]:
 
 
 # Parameters of the grid itself; every other parameter is a field of TrainConfig.
-NUMBER, TEXT_OR_NONE, NUMBER_OR_NONE = (int, float), (str, type(None)), (int, float, type(None))
+NUMBER, TEXT_OR_NONE = (int, float), (str, type(None))
 GRID = {
     "profile": str,
     "run_mode": str,  # replay, train, plan
@@ -104,9 +106,8 @@ GRID = {
     "tokens_per_second": NUMBER,  # of an arm without a probe; for `plan`
     "tokens_per_second_probe": NUMBER,  # of an arm with a probe; for `plan`
 }
-RATES = [f"learning_rate_{name}" for name in ARMS if name != "start"]  # an arm's own; without it the common one holds
 OF_THE_ARM = ("method", "seed", "model", "clip", "temperature")  # set by arm, seed and start
-KNOWN = [*GRID, *RATES, *(name for name in FIELDS if name not in OF_THE_ARM)]
+KNOWN = [*GRID, *(name for name in FIELDS if name not in OF_THE_ARM)]
 LAUNCH = ("launcher", "ranks", "hostfile", "parallel", "master_port")
 # What may differ between a grid and its record without making another experiment of it.
 FREE = {"run_mode", "methods", "seeds", "cross_starts", "data_dir", "memory_gb", "tokens_per_second",
@@ -168,9 +169,6 @@ def check(params: dict) -> None:
         if not isinstance(params[name], kinds):
             names = [k.__name__ for k in (kinds if isinstance(kinds, tuple) else (kinds,))]
             raise ConfigError(f"{name} must be {' or '.join(names)}; got {params[name]!r}.")
-    for name in RATES:
-        if not isinstance(params.get(name), NUMBER_OR_NONE):
-            raise ConfigError(f"{name} must be int or float or NoneType; got {params[name]!r}.")
     if params["run_mode"] not in ("replay", "train", "plan"):
         raise ConfigError(f"run_mode must be replay, train or plan; got {params['run_mode']!r}.")
     if params.get("test_problems") == 0:
@@ -209,7 +207,7 @@ def plan(experiment: str, params: dict) -> list[Job]:
         config = _resolve(arm, seed, model, params, jobs.get((arm.follows, seed, start)))
         folder = None
         if config is not None:
-            folder = paths.run_dir(experiment, params["profile"], name, seed, start, config.hash())
+            folder = _folder(experiment, params["profile"], name, seed, start, config.hash())
         jobs[name, seed, start] = Job(arm, seed, start, config, folder)
     return list(jobs.values())
 
@@ -225,18 +223,37 @@ def _pairs(seeds: list, models: list, cross: bool) -> list[tuple]:
     return list(zip(seeds, itertools.cycle(models), strict=False))
 
 
+def _folder(experiment: str, profile: str, *run) -> Path:
+    """Where a run lies, or is to lie: the folder of the same run of another experiment, if that is finished."""
+    own = paths.run_dir(experiment, profile, *run)
+    others = [] if launch.is_finished(own) else sorted(paths.runs().glob(f"*/{profile}/{own.name}"))
+    return next((folder for folder in others if launch.is_finished(folder)), own)
+
+
 def _resolve(arm: Arm, seed: int, model: str, params: dict, leader: Job | None):
     settings = {name: value for name, value in params.items() if name in FIELDS}
-    chosen = params.get(f"learning_rate_{arm.name}")
-    if chosen is not None:
-        settings["learning_rate"] = chosen
     settings |= _as_many_rollouts(arm, params) | RECIPES[arm.method].settings | arm.settings
-    if arm.follows:
-        if leader is None or not leader.finished:
-            return None
-        updates = provenance.read_jsonl(leader.folder / "metrics.jsonl")[-1]["update"]
-        settings["horizon"] = float(updates)
-    return resolve(arm.method, **settings, seed=seed, model=model)
+    config = resolve(arm.method, **settings, seed=seed, model=model)
+    if not arm.follows:
+        return config
+    if leader is None or not leader.finished:
+        return None
+    return following(arm, config, leader.config, leader.folder)
+
+
+def following(arm: Arm, config: TrainConfig, leader: TrainConfig, folder: Path) -> TrainConfig:
+    """An arm's configuration with the horizon that the run it follows gives: as many updates, or as much compute.
+
+    Args:
+        config: the arm's, with any horizon.
+        leader, folder: configuration and folder of the finished run that it follows.
+    """
+    last = provenance.read_jsonl(folder / "metrics.jsonl")[-1]
+    if arm.matched == "updates":
+        return config.replace(horizon_unit="updates", horizon=float(last["update"]))
+    spent = estimate.forward_passes(leader, last["tokens_train"], last["tokens_probe"])
+    tokens = round(spent / estimate.forward_passes(config, 1, 0))
+    return config.replace(horizon_unit="tokens", horizon=float(tokens))
 
 
 def _as_many_rollouts(arm: Arm, params: dict) -> dict:

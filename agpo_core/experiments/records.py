@@ -10,6 +10,7 @@ commits, versions, hardware, and the hash of every run.
 """
 
 import math
+import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,14 +29,18 @@ RUN_COLUMNS = [
     "memory_mb",  # peak of the process above what it held before the model was loaded
     "grad_norm_variance",  # of ‖∇L‖₂ before clipping, over all gradient steps (AGPO §4.5)
 ]  # fmt: skip
-LOGGED = [
-    "reward", "tau", "epsilon", "epsilon_raw", "epsilon_at_bound", "entropy", "uncertainty",
-    "uncertainty_baseline", "uncertainty_train", "clip_fraction",
+LOGGED = [  # of an update, see metrics.LOGGED: every signal and every output of a controller
+    "reward", "reward_std", "equal_groups", "length",
+    "sigma", "skewness", "vote_entropy", "entropy", "step_kl", "step_kl_used", "reference_kl",
+    "tau", "tau_raw", "epsilon", "epsilon_raw", "epsilon_at_bound",
+    "uncertainty", "uncertainty_baseline", "uncertainty_train", "clip_fraction", "beta",
+    "grad_norm",
 ]  # fmt: skip
 TRACE_COLUMNS = [
     "arm", "seed", "start", "update", "progress",
     "dev",  # macro-average on dev, where it was evaluated
     "tokens",  # of the update's training phase
+    "grad_norm_sd",  # over the update's gradient steps
     *LOGGED,
 ]  # fmt: skip
 # Further columns, in tables of runs that have them
@@ -165,6 +170,8 @@ def _trace(key: dict, updates: list, evaluations: dict) -> pd.DataFrame:
     trace = pd.DataFrame(updates).reindex(columns=["update", "progress", "tokens_train", *logged])
     total = trace["tokens_train"]
     trace["tokens"] = total.diff().fillna(total)
+    norms = [row.get("grad_norms", []) for row in updates]
+    trace["grad_norm_sd"] = [statistics.stdev(of) if len(of) > 1 else math.nan for of in norms]
     points = [
         {name: point[name] for name in ("update", "progress")}
         | {"dev": point["macro"]}

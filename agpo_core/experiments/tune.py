@@ -1,9 +1,10 @@
-"""Choose each arm's learning rate on the dev split, with the same number of trials each.
+"""Choose the learning rate that the arms of an experiment share, on the dev split.
 
     python -m agpo_core.experiments.tune EXPERIMENT PROFILE --rates 1.0e-4 2.0e-4 4.0e-4 --seeds 101 102
 
 Trains every arm at every rate with seeds that the experiment does not report, without a look at test, and writes the
-rate with the best mean score on dev into `params/EXPERIMENT.PROFILE.yaml`, and all trials into the record.
+rate with the best mean score on dev over all arms into `params/EXPERIMENT.PROFILE.yaml`, and all trials into the
+record. Arms that are compared share a rate: one that each arm chose from a few trials would be noise for the most part.
 """
 
 import argparse
@@ -27,7 +28,6 @@ def trials(experiment: str, profile: str, rates: list[float], seeds: list[int]) 
     arms = [grid.ARMS[name] for name in params["methods"] if name != "start"]
     leading = [arm.name for arm in arms if not arm.follows]
     params |= {"run_mode": "train", "methods": leading, "seeds": seeds, "cross_starts": False}
-    params = {name: value for name, value in params.items() if not name.startswith("learning_rate_")}
     plans = {rate: grid.plan(experiment, params | {"learning_rate": rate}) for rate in rates}
     configs = {
         (job.arm.name, rate, job.seed, job.start): job.config.replace(test_problems=0)
@@ -38,9 +38,8 @@ def trials(experiment: str, profile: str, rates: list[float], seeds: list[int]) 
     for arm in arms:
         for (name, *key), config in list(configs.items()):
             if arm.follows and name == arm.method:
-                leader = folders[arm.follows, *key]
-                updates = provenance.read_jsonl(leader / "metrics.jsonl")[-1]["update"]
-                configs[arm.name, *key] = config.replace(**arm.settings, horizon=float(updates))
+                leader = arm.follows, *key
+                configs[arm.name, *key] = grid.following(arm, config, configs[leader], folders[leader])
     folders = _train(experiment, profile, configs, params)
     rows = []
     for (name, rate, seed, start), folder in folders.items():
@@ -64,15 +63,14 @@ def _train(experiment: str, profile: str, configs: dict, params: dict) -> dict:
     return folders
 
 
-def choose(table: pd.DataFrame) -> dict[str, float]:
-    """The rate with the best mean dev score of each arm; the lower rate where two are equal."""
-    means = table.groupby(["arm", "rate"])["dev"].mean().reset_index()
-    best = means.sort_values(["dev", "rate"], ascending=[False, True]).groupby("arm", sort=False)
-    return best["rate"].first().to_dict()
+def choose(table: pd.DataFrame) -> float:
+    """The rate with the best mean dev score over all trials; the lower rate where two are equal."""
+    means = table.groupby("rate")["dev"].mean()
+    return float(means[means == means.max()].index.min())
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Choose learning rates on the dev split.")
+    parser = argparse.ArgumentParser(description="Choose the learning rate of an experiment on the dev split.")
     parser.add_argument("experiment", help="the notebook's name")
     parser.add_argument("profile", help="a name in params/")
     parser.add_argument("--rates", type=float, nargs="+", required=True)
@@ -83,19 +81,21 @@ def main(argv: list[str] | None = None) -> None:
     record = records.folder(args.experiment, args.profile)
     record.mkdir(parents=True, exist_ok=True)
     table.to_csv(record / TRIALS, index=False)
-    to = profiles.notebook_file(args.experiment, args.profile)
-    to.write_text(with_rates(to.read_text(encoding="utf-8"), choose(table)), encoding="utf-8")
-    print(f"The best of each arm stands in {to.relative_to(paths.root())}.")
+    rate, to = choose(table), profiles.notebook_file(args.experiment, args.profile)
+    to.write_text(with_rate(to.read_text(encoding="utf-8"), rate), encoding="utf-8")
+    print(f"The best, {rate:.1e}, stands in {to.relative_to(paths.root())}.")
 
 
-def with_rates(text: str, rates: dict[str, float]) -> str:
-    """A file of settings with each arm's learning rate set; comments stay."""
-    for name, rate in rates.items():
-        line = rf"^(learning_rate_{name}:) *\S+"
-        if not re.search(line, text, flags=re.MULTILINE):
-            raise ValueError(f"the file has no line learning_rate_{name}: add it.")
-        text = re.sub(line, rf"\g<1> {rate:.1e}", text, flags=re.MULTILINE)
-    return text
+def with_rate(text: str, rate: float) -> str:
+    """A file of settings with its learning rate set; comments stay.
+
+    Raises:
+        ValueError: the file has no line for it.
+    """
+    written, found = re.subn(r"^(learning_rate:) *\S+", rf"\g<1> {rate:.1e}", text, flags=re.MULTILINE)
+    if not found:
+        raise ValueError("the file has no line learning_rate: add it.")
+    return written
 
 
 if __name__ == "__main__":

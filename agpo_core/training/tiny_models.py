@@ -1,9 +1,9 @@
 """Make the embedded models: random weights, then one supervised pass over demonstrations.
 
-    python -m agpo_core.training.tiny_models              all five, one after the other
+    python -m agpo_core.training.tiny_models              all of them, one after the other
     python -m agpo_core.training.tiny_models --only tiny-llama
 
-Three architectures of about 0.2 M parameters with a character-level tokenizer and, for Qwen2, two
+Three architectures of about 0.2 M parameters with a character-level tokenizer and, for Qwen2, six
 supervised starts that differ in the seed alone, and one that was taught Knights and Knaves instead of
 the micro-tasks. Each is written to `agpo_core/models/<name>/` in Hugging Face format, and its measured
 start (before any reinforcement learning) to `agpo_core/models/starts.json`.
@@ -57,8 +57,7 @@ class Start(NamedTuple):
 KNIGHTS = Supervision(steps=1000, batch=64, learning_rate=2.0e-3)  # at the micro-tasks' rate, no role in 700 steps
 
 MODELS = {
-    "tiny-qwen2-a": Start("qwen2", 1),
-    "tiny-qwen2-b": Start("qwen2", 2),
+    **{f"tiny-qwen2-{letter}": Start("qwen2", seed) for seed, letter in enumerate("abcdef", start=1)},
     "tiny-llama": Start("llama", 1),
     "tiny-gemma2": Start("gemma2", 1),
     # It names as many people as it was taught to, and hardly one more: R++ Fig. 4 needs more than 2 and 3.

@@ -22,16 +22,19 @@ def jobs_by_key(params) -> dict:
 def test_seeds_alternate_over_starts_or_cross_them(launched, params):
     chosen = params | {"methods": ["grpo"]}
     alternating = [(job.seed, job.start) for job in grid.plan(NAME, chosen)]
-    assert alternating == [(42, "tiny-qwen2-a"), (1337, "tiny-qwen2-b"), (2026, "tiny-qwen2-a")]
-    crossed = grid.plan(NAME, chosen | {"cross_starts": True})
+    assert alternating == [(42, "tiny-qwen2-a"), (1337, "tiny-qwen2-b"), (2026, "tiny-qwen2-c")]
+    two = chosen | {"models": chosen["models"][:2]}
+    assert [job.start for job in grid.plan(NAME, two)] == ["tiny-qwen2-a", "tiny-qwen2-b", "tiny-qwen2-a"]
+    crossed = grid.plan(NAME, two | {"cross_starts": True})
     assert len({(job.seed, job.start) for job in crossed}) == 3 * 2
 
 
 def test_a_start_is_evaluated_once_whatever_the_seeds(launched, params):
-    jobs = grid.plan(NAME, params | {"methods": ["start"]})
+    chosen = params | {"methods": ["start"], "models": params["models"][:2]}
+    jobs = grid.plan(NAME, chosen)
     assert [job.start for job in jobs] == ["tiny-qwen2-a", "tiny-qwen2-b"]
     assert all(job.config.horizon == 0 for job in jobs)
-    other = grid.plan(NAME, params | {"methods": ["start"], "seeds": [7, 8]})
+    other = grid.plan(NAME, chosen | {"seeds": [7, 8]})
     assert [job.folder for job in other] == [job.folder for job in jobs]
 
 
@@ -55,12 +58,6 @@ def test_an_arm_is_its_method_with_its_own_settings(launched, params):
     assert grid.ARMS["agpo"].adapts == ["epsilon", "tau"] and not grid.ARMS["grpo"].adapts
 
 
-def test_an_arm_may_have_a_learning_rate_of_its_own(launched, params):
-    jobs = jobs_by_key(params | {"learning_rate": 1.0e-3, "learning_rate_agpo": 2.0e-3, "learning_rate_grpo": None})
-    assert jobs["agpo", 42, "tiny-qwen2-a"].config.learning_rate == 2.0e-3
-    assert jobs["grpo", 42, "tiny-qwen2-a"].config.learning_rate == 1.0e-3
-
-
 def test_a_folder_names_arm_seed_start_and_hash(launched, params):
     job = jobs_by_key(params)["agpo", 1337, "tiny-qwen2-b"]
     assert job.folder.name == f"agpo-s1337-tiny-qwen2-b-{job.config.hash()}"
@@ -73,7 +70,7 @@ def test_a_folder_names_arm_seed_start_and_hash(launched, params):
     [
         ({"learning_rat": 1.0}, "unknown parameter 'learning_rat': did you mean 'learning_rate'"),
         ({"learning_rate": "1e-6"}, "learning_rate must be a number, got the text '1e-6'"),
-        ({"learning_rate_agpo": "1e-6"}, "learning_rate_agpo must be int or float or NoneType"),
+        ({"learning_rate_agpo": 1.0e-6}, "unknown parameter 'learning_rate_agpo': did you mean 'learning_rate'"),
         ({"clip": "fixed"}, "unknown parameter 'clip'"),
         ({"methods": ["grpo", "grpo_narow"]}, "unknown arm 'grpo_narow'; choose from start, grpo"),
         ({"methods": ["grpo_matched_updates"]}, "grpo_matched_updates follows agpo; add agpo"),
@@ -115,7 +112,7 @@ def test_a_misspelt_parameter_that_papermill_put_in_is_refused(params):
 
 def test_every_run_of_the_grid_is_trained_and_read(launched, params):
     results = grid.run(NAME, params)
-    arms = 7 * 3 + 2  # seven arms of three seeds, and two starts
+    arms = 8 * 3 + 3  # eight arms of three seeds, and their three starts
     assert len(results.runs) == arms * 9
     assert results.runs["hash"].nunique() == arms
     assert list(results.runs.columns) == records.RUN_COLUMNS
@@ -123,7 +120,7 @@ def test_every_run_of_the_grid_is_trained_and_read(launched, params):
     trained = results.runs[results.runs["arm"] != "start"]  # a start has no gradients
     assert trained.notna().all(axis=None)
     assert {line["arm"] for line in results.meta["warnings"]} == {"agpo", "agpo_relative_entropy"}
-    assert results.title == "profile tiny, seeds 42, 1337, 2026, 2 starts"
+    assert results.title == "profile tiny, seeds 42, 1337, 2026, 3 starts"
     assert len(results.meta["runs"]) == arms and results.meta["commit"] == ["c0ffee"]
 
 
@@ -131,7 +128,7 @@ def test_the_update_matched_control_runs_after_agpo_for_as_many_updates(launched
     results = grid.run(NAME, params)
     first, second = launched
     assert not [name for name in first if name.startswith("grpo_matched")]
-    assert len(second) == 3 and all(name.startswith("grpo_matched_updates-s") for name in second)
+    assert len(second) == 6 and all(name.startswith("grpo_matched_") for name in second)
     updates = results.runs.drop_duplicates(["arm", "seed"]).set_index(["arm", "seed"])["updates"]
     for seed in params["seeds"]:
         # 30 000 tokens / (2 phases x 1500) = 10 updates; GRPO makes 20
@@ -140,6 +137,20 @@ def test_the_update_matched_control_runs_after_agpo_for_as_many_updates(launched
     job = jobs_by_key(params)["grpo_matched_updates", 42, "tiny-qwen2-a"]
     assert recipes.load(job.folder / "config.yaml") == job.config
     assert (job.config.horizon_unit, job.config.horizon) == ("updates", 10.0)
+
+
+def test_the_compute_matched_control_generates_as_many_tokens_as_agpos_compute_buys(launched, params):
+    methods = ["grpo", "agpo", "grpo_matched_compute"]
+    results = grid.run(NAME, params | {"methods": methods, "beta": 0.03, "epochs": 2})
+    runs = results.runs.drop_duplicates(["arm", "seed"]).set_index(["arm", "seed"])
+    agpo = runs.loc["agpo", 42]
+    # A trained token costs 3 forwards, 1 of the reference, 2 epochs of 3; a probe's token costs 1.
+    bought = (10 * agpo["tokens_train"] + agpo["tokens_probe"]) / 10
+    config = jobs_by_key(params | {"methods": methods, "beta": 0.03, "epochs": 2})[
+        "grpo_matched_compute", 42, "tiny-qwen2-a"
+    ].config
+    assert (config.horizon_unit, config.horizon) == ("tokens", round(bought))
+    assert bought < agpo["tokens_train"] + agpo["tokens_probe"]
 
 
 def test_finished_runs_are_reused_and_unfinished_ones_go_on(launched, params):
@@ -153,6 +164,21 @@ def test_finished_runs_are_reused_and_unfinished_ones_go_on(launched, params):
     (job.folder / "metrics.jsonl").unlink()
     pd.testing.assert_frame_equal(grid.run(NAME, params).runs, again.runs)
     assert launched == [[job.folder.name]]
+
+
+def test_a_finished_run_of_another_experiment_with_the_same_settings_is_read_where_it_lies(launched, params):
+    chosen = params | {"methods": ["grpo", "agpo"]}
+    first = grid.run("another", chosen)
+    launched.clear()
+    again = grid.run(NAME, chosen | {"methods": ["agpo"]})
+    assert launched == []
+    assert list(again.runs["hash"].unique()) == list(first.runs.query("arm == 'agpo'")["hash"].unique())
+    jobs = jobs_by_key(chosen | {"methods": ["agpo"]}).values()
+    assert {job.folder.parent for job in jobs} == {paths.runs() / "another" / "tiny"}
+    (next(iter(jobs)).folder / "run.json").unlink()  # no longer a finished run: trained in its own place
+    grid.run(NAME, chosen | {"methods": ["agpo"]})
+    assert [len(call) for call in launched] == [1]
+    assert len(list((paths.runs() / NAME / "tiny").glob("agpo-*"))) == 1
 
 
 def test_a_changed_setting_makes_other_runs(launched, params):
@@ -355,12 +381,13 @@ def test_the_papers_plan_is_printed_without_weights_and_says_that_it_does_not_fi
     assert results.runs.empty and results.traces.empty and results.title == "nothing was run"
     printed = capsys.readouterr().out
     assert launched == [] and not (paths.runs() / NAME).exists()
-    assert "22 jobs, 0 finished" in printed
+    assert "25 jobs, 0 finished" in printed
     assert "Qwen/Qwen2.5-14B, 14.77 B parameters in bfloat16" in printed
     assert "It does not fit without offload." in printed
     # 300 M / 2730 = 30.5 h for GRPO, 300 M / 2640 = 31.6 h with a probe
     assert "30.5 h" in printed and "31.6 h" in printed
     assert "the updates of AGPO  150,000,000" in printed
+    assert "the compute of AGPO  165,000,000" in printed  # a trained token costs 10 forwards, a probe's 1: 150 + 150 / 10
 
 
 def test_a_method_of_one_completion_a_prompt_gets_as_many_rollouts_as_the_others(launched, params):

@@ -63,8 +63,7 @@ def defaults() -> dict:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_profile_states_the_notebooks_parameters_and_no_others(profile, defaults):
-    shared = [name for name in defaults if name not in grid.RATES]  # an arm's own rate is the notebook's own
-    assert list(read(profile)) == shared
+    assert list(read(profile)) == list(defaults)
     assert set(profiles.settings(NOTEBOOK, profile)) <= set(defaults)
 
 

@@ -20,6 +20,7 @@ STYLES = {  # arm -> colour, line, marker, filled
     "agpo_no_ats": (GREEN, "-", "^", True),
     "agpo": (RED, "-", "D", True),
     "grpo_matched_updates": (BLUE, "--", "o", False),
+    "grpo_matched_compute": (BLUE, "-.", "s", False),
     "grpo_narrow": (BLUE, ":", "v", False),
     "agpo_relative_entropy": (RED, "--", "D", False),
 }
