@@ -1,5 +1,6 @@
 """The shipped models: loadable, small, finite; their tokenizer; their record."""
 
+import itertools
 import json
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_shipped_tokenizer_has_one_token_a_character_and_gives_texts_back(name
 
 def test_the_models_are_small_enough_for_git():
     files = [path for path in paths.models().rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 4_000_000
+    assert sum(path.stat().st_size for path in files) < 7_000_000
 
 
 @pytest.mark.parametrize("name", MICRO)
@@ -96,9 +97,11 @@ def test_the_recorded_greedy_score_is_measured_again(name, task):
     assert sum(rewards) / 400 == pytest.approx(recorded["greedy"], abs=0.01)
 
 
-def test_the_two_supervised_starts_of_the_first_family_differ():
-    first, second = (load(name)[0].state_dict() for name in ("tiny-qwen2-a", "tiny-qwen2-b"))
-    assert not any(torch.equal(first[key], second[key]) for key in first if key.endswith("proj.weight"))
+def test_the_supervised_starts_of_the_first_family_differ_in_every_projection():
+    starts = [load(name)[0].state_dict() for name in MICRO if MODELS[name].architecture == "qwen2"]
+    assert len(starts) == 6
+    for first, second in itertools.combinations(starts, 2):
+        assert not any(torch.equal(first[key], second[key]) for key in first if key.endswith("proj.weight"))
 
 
 def test_the_tokenizer_is_made_anew_as_it_was_shipped():
