@@ -405,7 +405,7 @@ def main(argv: list[str] | None = None) -> None:
             to = record(args.experiment, args.profile, changed, args.runs_to)
         else:
             to = promote(args.experiment, args.profile, args.runs_to)
-    except (FileNotFoundError, ValueError) as error:
+    except (FileNotFoundError, ValueError, RuntimeError) as error:  # RuntimeError: a job failed, a folder is in use
         parser.error(str(error))
     print(f"{to.relative_to(paths.root())}: {', '.join(sorted(p.name for p in to.iterdir()))}")
 

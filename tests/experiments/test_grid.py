@@ -387,7 +387,8 @@ def test_the_papers_plan_is_printed_without_weights_and_says_that_it_does_not_fi
     # 300 M / 2730 = 30.5 h for GRPO, 300 M / 2640 = 31.6 h with a probe
     assert "30.5 h" in printed and "31.6 h" in printed
     assert "the updates of AGPO  150,000,000" in printed
-    assert "the compute of AGPO  165,000,000" in printed  # a trained token costs 10 forwards, a probe's 1: 150 + 150 / 10
+    # A trained token costs 10 forwards, a probe's 1: 150 M + 150 M / 10.
+    assert "the compute of AGPO  165,000,000" in printed
 
 
 def test_a_method_of_one_completion_a_prompt_gets_as_many_rollouts_as_the_others(launched, params):
