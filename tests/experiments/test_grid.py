@@ -372,6 +372,17 @@ def test_promote_refuses_what_only_a_record_can_change(capsys):
     assert "seeds: goes with record alone" in capsys.readouterr().err
 
 
+def test_a_failed_job_or_a_folder_in_use_ends_the_command_in_a_line(launched, monkeypatch, capsys):
+    def fail(*_):
+        raise RuntimeError("agpo-s1 is being trained by another process")
+
+    monkeypatch.setattr(grid, "record", fail)
+    with pytest.raises(SystemExit) as ended:
+        grid.main(["record", NAME, "tiny"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("error: agpo-s1 is being trained by another process\n")
+
+
 # -- run_mode plan --------------------------------------------------------------------------------------
 
 
