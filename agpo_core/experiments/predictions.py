@@ -62,7 +62,8 @@ def fewer_updates(results: Results) -> str:
             ratios[of.loc[arm, "tokens_probe"] > 0].append(f"{ARMS[arm].title} {ratio:.2f}")
     lists = {True: "with a probe", False: "without one"}
     parts = [f"{lists[probe]}: {', '.join(of_kind)}" for probe, of_kind in ratios.items() if of_kind]
-    return f"GRPO makes {of.loc['grpo', 'updates']:.1f} updates. As a multiple of that, {'; '.join(parts) or 'no other arm'}."
+    others = f" As a multiple of that, {'; '.join(parts)}." if parts else ""
+    return f"GRPO makes {of.loc['grpo', 'updates']:.1f} updates.{others}"
 
 
 def entropy_at_the_floor(results: Results) -> str:
@@ -77,7 +78,8 @@ def entropy_at_the_floor(results: Results) -> str:
     return (
         f"With the signals of AGPO's runs Eq. 4 comes to ε_min at H = {floor.min():.2f} to {floor.max():.2f} nats "
         f"(for the six numbers see exercise 2). H lay between {updates['entropy'].min():.2f} and "
-        f"{updates['entropy'].max():.2f} nats, and ε at its floor in {report.floor_share(updates, params):.0%} of updates."
+        f"{updates['entropy'].max():.2f} nats, and ε at its floor in {report.floor_share(updates, params):.0%} of "
+        "updates."
     )
 
 
@@ -111,8 +113,8 @@ def what_the_probe_costs(results: Results) -> str:
     return (
         f"At equal tokens AGPO lies {_gap(runs, 'agpo', 'grpo')} from GRPO, at equal updates "
         f"{_gap(runs, 'agpo', 'grpo_matched_updates')}{compute}. The difference at equal updates is the controllers', "
-        f"because the probe's tokens do not count there. What the updates are worth that the probe takes: GRPO at AGPO's "
-        f"updates lies {_gap(runs, 'grpo_matched_updates', 'grpo')} from GRPO."
+        "because the probe's tokens do not count there. What the updates are worth that the probe takes: GRPO at "
+        f"AGPO's updates lies {_gap(runs, 'grpo_matched_updates', 'grpo')} from GRPO."
     )
 
 
@@ -136,10 +138,10 @@ def prompts_or_rollouts(results: Results) -> str:
     runs, params = results.runs, results.meta["params"]
     few, size = params["prompts_per_update"], params["group_size"]
     return (
-        f"A group of {size} gives the better baseline, {few * size} prompts the more varied batch; the scores say which "
-        f"weighs more here. REINFORCE++ with k = 1 lies {_gap(runs, 'reinforce_pp', 'grpo')} from GRPO, and "
-        f"{_gap(runs, 'reinforce_pp', 'reinforce_pp_k')} from its sibling with k > 1, which has the same normaliser and "
-        f"GRPO's {few} prompts. The sibling lies {_gap(runs, 'reinforce_pp_k', 'grpo')} from GRPO."
+        f"A group of {size} gives the better baseline, {few * size} prompts the more varied batch; the scores say "
+        f"which weighs more here. REINFORCE++ with k = 1 lies {_gap(runs, 'reinforce_pp', 'grpo')} from GRPO, and "
+        f"{_gap(runs, 'reinforce_pp', 'reinforce_pp_k')} from its sibling with k > 1, which has the same normaliser "
+        f"and GRPO's {few} prompts. The sibling lies {_gap(runs, 'reinforce_pp_k', 'grpo')} from GRPO."
     )
 
 
@@ -156,8 +158,9 @@ def free_probe(results: Results) -> str:
         end = "so it dies out" if max(gains.values()) < 1 else "so it need not die out"
         text = f"As estimated from the arms with a real probe, a rise of τ returns {shares}, {end}. "
     return (
-        f"{text}In the runs of AGPO with the free probe τ lies between {tau['tau'].min():.2f} and {tau['tau'].max():.2f} "
-        f"(its bounds are {params['tau_min']:g} and {params['tau_max']:g}), and at {last.mean():.2f} in the last update."
+        f"{text}In the runs of AGPO with the free probe τ lies between {tau['tau'].min():.2f} and "
+        f"{tau['tau'].max():.2f} (its bounds are {params['tau_min']:g} and {params['tau_max']:g}), and at "
+        f"{last.mean():.2f} in the last update."
     )
 
 

@@ -85,9 +85,7 @@ def test_an_answer_without_its_arms_names_them(answer, arms):
     assert not any("nan" in line for line in found)
 
 
-@pytest.mark.parametrize(
-    ("setting", "line"), [({"clip_entropy": "ratio_ema"}, 1), ({"baseline_start": "first"}, 2)]
-)
+@pytest.mark.parametrize(("setting", "line"), [({"clip_entropy": "ratio_ema"}, 1), ({"baseline_start": "first"}, 2)])
 def test_a_question_about_another_equation_is_not_answered(setting, line):
     answer = sentences(predictions.of_table1(results(params=PARAMS | setting)))[line]
     (name, value) = next(iter(setting.items()))
