@@ -34,7 +34,7 @@ LOGGED = [  # of an update, see metrics.LOGGED: every signal and every output of
     "sigma", "skewness", "vote_entropy", "entropy", "step_kl", "step_kl_used", "reference_kl",
     "tau", "tau_raw", "epsilon", "epsilon_raw", "epsilon_at_bound",
     "uncertainty", "uncertainty_baseline", "uncertainty_train", "clip_fraction", "beta",
-    "grad_norm",
+    "grad_norm", "explained_variance",
 ]  # fmt: skip
 TRACE_COLUMNS = [
     "arm", "seed", "start", "update", "progress",

@@ -227,11 +227,12 @@ def _answer(judged: pd.DataFrame) -> list[str]:
     """Whether AGPO pays, with the probe's cost in the balance and apart; nothing where it was not run."""
     rows = judged[judged["n"] > 0].set_index(["arm", "baseline"])
     found = []
-    for baseline, terms in (("grpo", "at equal tokens"), ("grpo_matched_updates", "at equal updates")):
+    equal = {"tokens": "grpo", "updates": "grpo_matched_updates", "compute": "grpo_matched_compute"}
+    for what, baseline in equal.items():
         if ("agpo", baseline) in rows.index:
             row = rows.loc[("agpo", baseline)]
             judgement = "" if row["verdict"] == "no claim" else f" ({row['verdict']})"
-            found.append(f"{terms} AGPO lies {row['mean']:+.1f} points from GRPO{judgement}")
+            found.append(f"at equal {what} AGPO lies {row['mean']:+.1f} points from GRPO{judgement}")
     return [f"The question's answer at this scale: {'; '.join(found)}."] if found else []
 
 

@@ -118,11 +118,12 @@ def test_only_claims_are_counted(results):
     assert "No claim of the papers is about these arms." in report.reading(results, judge(results.runs, PAIRS[1:]))
 
 
-def test_the_answer_has_a_verdict_where_a_paper_claims_something_and_none_at_equal_updates(results):
-    pairs = [*PAIRS, Pair("agpo", "grpo_matched_updates")]
+def test_the_answer_has_a_verdict_where_a_paper_claims_something_and_none_at_equal_updates_and_compute(results):
+    pairs = [*PAIRS, Pair("agpo", "grpo_matched_updates"), Pair("agpo", "grpo_matched_compute")]
     text = report.reading(results, judge(results.runs, pairs)).replace("\n  ", " ")
     assert re.search(
-        r"at equal tokens AGPO lies \S+ points from GRPO \(\w+\); at equal updates AGPO lies \S+ points from GRPO\.",
+        r"at equal tokens AGPO lies \S+ points from GRPO \(\w+\); at equal updates AGPO lies \S+ points from GRPO; "
+        r"at equal compute AGPO lies \S+ points from GRPO\.",
         text,
     )
 
@@ -168,7 +169,8 @@ def test_the_legend_names_a_benchmark_for_every_task(params):
 
 def test_provenance_names_commit_versions_and_hardware(results):
     text = report.provenance(results)
-    for part in ("commit            c0ffee", "torch 2.13.0", "an invented CPU", "runs              23"):
+    runs = f"runs              {len(results.meta['runs'])}"
+    for part in ("commit            c0ffee", "torch 2.13.0", "an invented CPU", runs):
         assert part in text
 
 

@@ -1,0 +1,219 @@
+"""The questions of a notebook's *Predict* section, answered by number from the runs that the notebook shows.
+
+An answer whose arms were not run names them. Differences are paired, in points of the macro-average, ± their 95 %
+t-interval. Each interval stands by itself: it is the verdicts that correct for the number of comparisons.
+"""
+
+import math
+from collections.abc import Callable
+
+import pandas as pd
+
+from agpo_core.experiments import report
+from agpo_core.experiments.comparison import Interval, macro, paired, t_interval
+from agpo_core.experiments.grid import ARMS, arms_of
+from agpo_core.experiments.records import Results
+from agpo_core.experiments.verdicts import fill
+
+
+def of_table1(results: Results) -> str:
+    """The four predictions of agpo_table1_main_results, answered."""
+    return _answered(
+        results,
+        (["grpo"], fewer_updates),
+        (["agpo"], entropy_at_the_floor),
+        (["agpo"], first_temperature),
+        (["agpo", "grpo", "grpo_matched_updates"], what_the_probe_costs),
+    )
+
+
+def of_methods(results: Results) -> str:
+    """The four predictions of methods_overview, answered."""
+    return _answered(
+        results,
+        (["grpo"], trained_on),
+        (["reinforce_pp", "reinforce_pp_k", "grpo"], prompts_or_rollouts),
+        (["agpo_free_probe"], free_probe),
+        (["ppo", "grpo"], critic),
+    )
+
+
+def _answered(results: Results, *answers: tuple[list[str], Callable[[Results], str]]) -> str:
+    if results.runs.empty:
+        return "Nothing was run, so there is nothing to answer."
+    lines = []
+    for i, (needs, answer) in enumerate(answers, 1):
+        missing = [ARMS[arm].title for arm in needs if arm not in set(results.runs["arm"])]
+        text = f"Not answered: not run were {', '.join(missing)}." if missing else answer(results)
+        lines.append(fill(text, bullet=f"{i}. "))
+    return "\n".join(lines)
+
+
+# -- AGPO, Table 1 -----------------------------------------------------------------------------
+
+
+def fewer_updates(results: Results) -> str:
+    """Which arms make fewer updates than GRPO from equally many tokens, and by what factor."""
+    of = _once_a_run(results.runs).groupby("arm")[["updates", "tokens_probe"]].mean()
+    ratios = {True: [], False: []}
+    for arm in arms_of(results.runs):
+        if arm not in ("start", "grpo") and not ARMS[arm].follows:  # those have a horizon of their own
+            ratio = of.loc[arm, "updates"] / of.loc["grpo", "updates"]
+            ratios[of.loc[arm, "tokens_probe"] > 0].append(f"{ARMS[arm].title} {ratio:.2f}")
+    lists = {True: "with a probe", False: "without one"}
+    parts = [f"{lists[probe]}: {', '.join(of_kind)}" for probe, of_kind in ratios.items() if of_kind]
+    others = f" As a multiple of that, {'; '.join(parts)}." if parts else ""
+    return f"GRPO makes {of.loc['grpo', 'updates']:.1f} updates.{others}"
+
+
+def entropy_at_the_floor(results: Results) -> str:
+    """The entropy at which AGPO's own probes put ε at its floor, and what the runs' entropy was.
+
+    Literal Eq. 4 is linear in H, so that H_floor = H ε_min / ε, with ε before its bounds.
+    """
+    params, updates = results.meta["params"], _updates(results, "agpo")
+    if params.get("clip_entropy", "raw") != "raw":
+        return f"Not answered: with clip_entropy {params['clip_entropy']!r} the radius is not a multiple of H."
+    floor = params["epsilon_min"] * updates["entropy"] / updates["epsilon_raw"]
+    return (
+        f"With the signals of AGPO's runs Eq. 4 comes to ε_min at H = {floor.min():.2f} to {floor.max():.2f} nats "
+        f"(for the six numbers see exercise 2). H lay between {updates['entropy'].min():.2f} and "
+        f"{updates['entropy'].max():.2f} nats, and ε at its floor in {report.floor_share(updates, params):.0%} of "
+        "updates."
+    )
+
+
+def first_temperature(results: Results) -> str:
+    """On which side of its base τ starts under Ū_0 = 0, and for how many updates it stays above."""
+    params = results.meta["params"]
+    base = params["tau_base"]
+    if params.get("baseline_start", "zero") != "zero":
+        return f"Not answered: with baseline_start {params['baseline_start']!r} Ū does not start at 0."
+    arms = [arm for arm in ("grpo_ats", "agpo") if arm in set(results.runs["arm"])]
+    runs = [run["tau"].to_numpy() for arm in arms for _, run in _updates(results, arm).groupby(["seed", "start"])]
+    above = sum(tau[0] > base for tau in runs)
+    cooled = [int((tau <= base).argmax()) for tau in runs if (tau <= base).any()]  # updates before the first such one
+    last = "In none of them does τ come down to τ_base"
+    if cooled:
+        last = f"In {len(cooled)} of them τ comes down to τ_base, after {min(cooled)} updates at the earliest"
+    return (
+        f"Above, because Eq. 12 gives τ_base (1 + λ U) and U is not negative: in {above} of {len(runs)} runs of "
+        f"{' and '.join(ARMS[arm].title for arm in arms)} the first τ lies above τ_base, on average "
+        f"{sum(tau[0] for tau in runs) / len(runs):.2f}. {last}; they make {min(map(len, runs))} to "
+        f"{max(map(len, runs))} updates."
+    )
+
+
+def what_the_probe_costs(results: Results) -> str:
+    """AGPO against GRPO at equal tokens, updates and compute, and what is the probe's in it."""
+    runs = results.runs
+    compute = ""
+    if "grpo_matched_compute" in set(runs["arm"]):
+        compute = f", at equal compute {_gap(runs, 'agpo', 'grpo_matched_compute')}"
+    return (
+        f"At equal tokens AGPO lies {_gap(runs, 'agpo', 'grpo')} from GRPO, at equal updates "
+        f"{_gap(runs, 'agpo', 'grpo_matched_updates')}{compute}. The difference at equal updates is the controllers', "
+        "because the probe's tokens do not count there. What the updates are worth that the probe takes: GRPO at "
+        f"AGPO's updates lies {_gap(runs, 'grpo_matched_updates', 'grpo')} from GRPO."
+    )
+
+
+# -- all methods -------------------------------------------------------------------------------
+
+
+def trained_on(results: Results) -> str:
+    """Which methods train on fewer of their tokens than GRPO."""
+    runs = _once_a_run(results.runs)
+    sums = runs[runs["arm"] != "start"].groupby("arm")[["tokens_train", "tokens_probe"]].sum()
+    share = (sums["tokens_train"] / sums.sum(axis=1)).sort_values()
+    fewer = [f"{ARMS[arm].title} {part:.0%}" for arm, part in share[share < share["grpo"]].items()]
+    if not fewer:
+        return f"None: every method trains on {share['grpo']:.0%} of its tokens."
+    rest = "GRPO" if len(fewer) == len(share) - 1 else "GRPO and the others"
+    return f"Of the tokens that it generates a method trains on: {', '.join(fewer)}; {rest} {share['grpo']:.0%}."
+
+
+def prompts_or_rollouts(results: Results) -> str:
+    """One rollout of many prompts against many rollouts of few."""
+    runs, params = results.runs, results.meta["params"]
+    few, size = params["prompts_per_update"], params["group_size"]
+    return (
+        f"A group of {size} gives the better baseline, {few * size} prompts the more varied batch; the scores say "
+        f"which weighs more here. REINFORCE++ with k = 1 lies {_gap(runs, 'reinforce_pp', 'grpo')} from GRPO, and "
+        f"{_gap(runs, 'reinforce_pp', 'reinforce_pp_k')} from its sibling with k > 1, which has the same normaliser "
+        f"and GRPO's {few} prompts. The sibling lies {_gap(runs, 'reinforce_pp_k', 'grpo')} from GRPO."
+    )
+
+
+def free_probe(results: Results) -> str:
+    """Whether a free probe heats itself without end."""
+    params = results.meta["params"]
+    arms = [arm for arm in ("grpo_ats", "agpo") if arm in set(results.runs["arm"])]
+    gains = {arm: report.feedback(results.traces, arm, params)["gain"] for arm in arms if params["sensitivity"]}
+    tau = _updates(results, "agpo_free_probe")
+    last = tau.loc[tau.groupby(["seed", "start"])["update"].idxmax(), "tau"]
+    text = ""
+    if gains:
+        shares = ", ".join(f"{gain:.0%} of itself ({ARMS[arm].title})" for arm, gain in gains.items())
+        end = "so it dies out" if max(gains.values()) < 1 else "so it need not die out"
+        text = f"As estimated from the arms with a real probe, a rise of τ returns {shares}, {end}. "
+    return (
+        f"{text}In the runs of AGPO with the free probe τ lies between {tau['tau'].min():.2f} and "
+        f"{tau['tau'].max():.2f} (its bounds are {params['tau_min']:g} and {params['tau_max']:g}), and at "
+        f"{last.mean():.2f} in the last update."
+    )
+
+
+def critic(results: Results) -> str:
+    """How much of the variance of the returns a critic explains, and whether PPO gains by it."""
+    gap = f"PPO with a value head lies {_gap(results.runs, 'ppo', 'grpo')} from GRPO."
+    name = "explained_variance"
+    if name not in results.traces or results.traces[name].isna().all():
+        return f"These runs did not keep what the critic explains. {gap}"
+    parts = []
+    for arm in arms_of(results.traces[results.traces[name].notna()]):
+        updates = _updates(results, arm).dropna(subset=[name])
+        order = updates.groupby(["seed", "start"])["update"]
+        first, last = (updates.loc[of, name].mean() for of in (order.idxmin(), order.idxmax()))
+        parts.append(f"{ARMS[arm].title} {first:.0%} and {last:.0%}")
+    return f"Of the variance of the returns, in the first update and in the last: {', '.join(parts)}. {gap}"
+
+
+# -- learn_02 ----------------------------------------------------------------------------------
+
+
+def freed_radius(record: Results | None) -> str:
+    """Whether AGPO scores higher with H/EMA(H) in place of H, in the record of Table 1."""
+    if record is None or not {"agpo", "agpo_relative_entropy"} <= set(record.runs["arm"]):
+        return "There is no record of both AGPO and AGPO with H/EMA(H)."
+    mean = macro(record.runs).groupby("arm").mean()
+    floor = report.floor_share(_updates(record, "agpo"), record.meta["params"])
+    return fill(
+        f"In the record of Table 1 ({record.title}) AGPO's ε lies at its floor in {floor:.0%} of updates. AGPO scores "
+        f"{mean['agpo']:.1f} %, with H/EMA(H) {mean['agpo_relative_entropy']:.1f} %: a paired difference of "
+        f"{_gap(record.runs, 'agpo_relative_entropy', 'agpo')}."
+    )
+
+
+# -- helpers -----------------------------------------------------------------------------------
+
+
+def _once_a_run(runs: pd.DataFrame) -> pd.DataFrame:
+    return runs.drop_duplicates(["arm", "seed", "start"])
+
+
+def _updates(results: Results, arm: str) -> pd.DataFrame:
+    traces = results.traces
+    return traces[(traces["arm"] == arm) & (traces["update"] > 0)].sort_values(["seed", "start", "update"])
+
+
+def _gap(runs: pd.DataFrame, arm: str, baseline: str) -> str:
+    """A paired difference in words, and whether its interval leaves out zero."""
+    interval = t_interval(paired(runs, arm, baseline))
+    return f"{interval.text('+')} points ({_zero(interval)})"
+
+
+def _zero(interval: Interval) -> str:
+    if math.isnan(interval.half):
+        return "no interval"
+    return "without zero" if interval.low > 0 or interval.high < 0 else "zero lies within"

@@ -1,0 +1,110 @@
+"""Predictions are answered by the numbers of the runs that are shown."""
+
+import pandas as pd
+import pytest
+
+from agpo_core.experiments import predictions
+from agpo_core.experiments.records import Results
+
+PARAMS = {
+    "tau_base": 1.0, "tau_min": 0.5, "tau_max": 1.5, "epsilon_min": 0.05, "sensitivity": 0.15,
+    "prompts_per_update": 36, "group_size": 8,
+}  # fmt: skip
+SCORES = {  # of seeds 1, 2, 3, in %
+    "start": (40.0,),
+    "grpo": (70.0, 72.0, 74.0),
+    "agpo": (68.0, 69.0, 73.0),
+    "grpo_matched_updates": (68.0, 70.0, 72.0),
+    "grpo_matched_compute": (70.0, 71.0, 74.0),
+    "grpo_narrow": (70.0, 72.0, 74.0),
+    "agpo_free_probe": (70.0, 71.0, 74.0),
+    "agpo_relative_entropy": (68.0, 70.0, 75.0),
+    "remax": (60.0, 61.0, 62.0),
+    "reinforce_pp": (75.0, 77.0, 79.0),
+    "reinforce_pp_k": (70.0, 73.0, 73.0),
+    "ppo": (70.0, 72.0, 74.0),
+}
+PROBED = ("agpo", "agpo_relative_entropy", "remax")
+
+
+def results(arms=tuple(SCORES), params=PARAMS) -> Results:
+    runs, traces = [], []
+    for arm in arms:
+        for seed, score in enumerate(SCORES[arm], 1):
+            key = {"arm": arm, "seed": seed if arm != "start" else 0, "start": "a"}
+            probe = 500 * (arm in PROBED)
+            updates = 10 if arm == "agpo" else 20
+            runs.append(
+                {**key, "task": "steps", "macro": score / 100, "updates": updates, "tokens_train": 1000 - probe,
+                 "tokens_probe": probe}
+            )  # fmt: skip
+            for update, tau in enumerate((1.3, 1.1, 0.9), 1) if arm != "start" else ():
+                traces.append(
+                    {**key, "update": update, "tau": tau, "entropy": 0.7, "epsilon": 0.1, "epsilon_raw": 0.1,
+                     "uncertainty": 1.0, "uncertainty_train": 1.0 + tau, "explained_variance": 0.1 * update}
+                )  # fmt: skip
+    return Results(pd.DataFrame(runs), pd.DataFrame(traces), {"params": params, "profile": "tiny"})
+
+
+def sentences(text: str) -> list[str]:
+    """The answers, each on one line."""
+    return text.replace("\n   ", " ").splitlines()
+
+
+def test_the_answers_on_table_1_are_the_numbers_of_its_runs():
+    updates, entropy, temperature, cost = sentences(predictions.of_table1(results()))
+    assert updates.startswith("1. GRPO makes 20.0 updates. As a multiple of that, with a probe: AGPO 0.50, ")
+    assert "without one: GRPO at ε = .05 1.00" in updates and "at AGPO's" not in updates
+    # ε_min H / ε = .05 * .7 / .1
+    assert "Eq. 4 comes to ε_min at H = 0.35 to 0.35 nats" in entropy and "at its floor in 0% of updates" in entropy
+    assert "in 3 of 3 runs of AGPO the first τ lies above τ_base, on average 1.30." in temperature
+    assert "In 3 of them τ comes down to τ_base, after 2 updates at the earliest; they make 3 to 3" in temperature
+    # -2, -3, -1; 0, -1, +1; -2, -2, -1: t(.975, 2) = 4.303, halves 2.48, 2.48, 1.43
+    assert "At equal tokens AGPO lies -2.0 ± 2.5 points (zero lies within) from GRPO" in cost
+    assert "at equal updates +0.0 ± 2.5 points (zero lies within)" in cost
+    assert "at equal compute -1.7 ± 1.4 points (without zero)" in cost
+
+
+def test_the_answers_on_all_methods_are_the_numbers_of_their_runs():
+    share, prompts, probe, critic = sentences(predictions.of_methods(results()))
+    assert "AGPO 50%" in share and "ReMax 50%" in share and "GRPO and the others 100%." in share
+    assert "288 prompts" in prompts and "lies +5.0 points (no interval) from GRPO" in prompts  # equal differences
+    assert "+5.0 ± 2.5 points (without zero) from its sibling" in prompts  # 5, 4, 6
+    # U rises by τ over the probe's; slope (.3 * 1.3 + .1 * 1.1 - .1 * .9) / (.09 + .01 + .01) = 3.73, times .15
+    assert "a rise of τ returns 56% of itself (AGPO), so it dies out" in probe
+    assert "between 0.90 and 1.30 (its bounds are 0.5 and 1.5), and at 0.90 in the last update" in probe
+    assert "in the first update and in the last:" in critic and "PPO, value head 10% and 30%" in critic
+
+
+@pytest.mark.parametrize("answer", [predictions.of_table1, predictions.of_methods])
+@pytest.mark.parametrize("arms", [("start", "grpo"), ("start", "agpo"), ("start",), ("ppo", "reinforce_pp")])
+def test_an_answer_without_its_arms_names_them(answer, arms):
+    found = sentences(answer(results(arms)))
+    assert [line[:2] for line in found] == ["1.", "2.", "3.", "4."]
+    assert any("Not answered: not run were" in line for line in found)
+    assert not any("nan" in line for line in found)
+
+
+@pytest.mark.parametrize(("setting", "line"), [({"clip_entropy": "ratio_ema"}, 1), ({"baseline_start": "first"}, 2)])
+def test_a_question_about_another_equation_is_not_answered(setting, line):
+    answer = sentences(predictions.of_table1(results(params=PARAMS | setting)))[line]
+    (name, value) = next(iter(setting.items()))
+    assert f"Not answered: with {name} {value!r}" in answer
+
+
+def test_runs_without_the_critics_share_say_so():
+    runs = results()
+    runs.traces = runs.traces.drop(columns="explained_variance")
+    answer = sentences(predictions.of_methods(runs))[3]
+    assert "did not keep what the critic explains" in answer and "from GRPO" in answer
+
+
+def test_nothing_run_gives_nothing_to_answer():
+    assert "Nothing was run" in predictions.of_table1(Results())
+
+
+def test_the_freed_radius_is_told_with_its_difference_or_its_lack():
+    text = predictions.freed_radius(results()).replace("\n", " ")
+    # 0, +1, +2 against AGPO
+    assert "AGPO scores 70.0 %, with H/EMA(H) 71.0 %: a paired difference of +1.0 ± 2.5 points" in text
+    assert "no record" in predictions.freed_radius(None) and "no record" in predictions.freed_radius(results(["agpo"]))
