@@ -2,9 +2,15 @@
 
 The primary endpoint is the macro-average over tasks, in points (%). Runs are paired by seed and
 start.
+
+Starts differ more than seeds of one start do. Every interval, test and power therefore rests on one error term,
+`spread`: where some start has two seeds or more, what seeds scatter by within their start. What follows from it speaks
+of the starts that were run. Where every start has one seed, nothing is known of the scatter within them: the error term
+is then the scatter over starts, and what follows speaks of starts like these.
 """
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +21,7 @@ LEVEL = 0.05  # of a two-sided test; intervals cover 1 - LEVEL
 POWER = 0.8
 MOST_PAIRS = 1000  # beyond this many, no number is named
 TIE = 2e-3  # points: differences this close are equal, for a record keeps five digits of each score
+WITHIN, OVER = "these starts", "starts like these"  # what an interval speaks of
 
 
 def macro(runs: pd.DataFrame) -> pd.Series:
@@ -38,12 +45,100 @@ def paired(runs: pd.DataFrame, arm: str, baseline: str) -> pd.Series:
     return (ours - theirs).dropna()
 
 
+class Spread(NamedTuple):
+    """An error term: what single values scatter by.
+
+    Attributes:
+        s: standard deviation, in the values' unit; NaN where they have no spread.
+        df: its degrees of freedom, values less means that were fitted.
+        about: what an interval with this term speaks of: WITHIN, OVER, or "" where no starts are named.
+    """
+
+    s: float
+    df: int
+    about: str = ""
+
+
+def spread(values, tie: float = 0.0) -> Spread:
+    """The error term of some values: within starts where a start has several, else over all.
+
+    s² = Σ_k Σ_i (x_ki - x̄_k)² / (N - K),  K starts with n_k values each, N = Σ_k n_k
+
+    the mean square within groups of a one-way analysis of variance with fixed groups (Fisher 1925, ch. VII). The mean
+    of all values, Σ_k n_k x̄_k / N, estimates Σ_k n_k μ_k / N, the starts' own means weighted by their numbers of
+    seeds, with the standard error s / sqrt(N). A start with one value counts in the mean alone. Where all have one,
+    or no starts are named, K = 1: the usual standard deviation.
+
+    Args:
+        values: a Series with a level "start" in its index; anything else has no starts.
+        tie: values that differ by no more than this, and by rounding, are equal. Where they are in every start, s is
+            NaN: there is nothing to judge their mean by.
+    """
+    values, starts = _by_start(values)
+    if not starts:
+        return within(values, np.zeros(len(values)), tie)
+    if len(set(starts)) == len(starts):
+        return within(values, np.zeros(len(values)), tie)._replace(about=OVER)
+    return within(values, starts, tie)._replace(about=WITHIN)
+
+
+def within(values, groups, tie: float = 0.0) -> Spread:
+    """The error term within groups, by the formula of `spread`; a group label a value."""
+    values = np.asarray(values, dtype=float)
+    labels, group = np.unique(np.asarray(groups), return_inverse=True)
+    parts = [values[group == k] for k in range(len(labels))]
+    widest = max((np.ptp(part) for part in parts), default=0.0)
+    rounding = 1e-9 * np.abs(values).max(initial=0.0) + 1e-12
+    df = len(values) - len(labels)
+    if widest <= tie + rounding:
+        return Spread(math.nan, df)
+    return Spread(math.sqrt(sum(((part - part.mean()) ** 2).sum() for part in parts) / df), df)
+
+
+def _by_start(values) -> tuple[np.ndarray, list]:
+    """Values, and the start of each; no starts where none are named."""
+    named = isinstance(values, pd.Series) and "start" in values.index.names
+    return np.asarray(values, dtype=float), list(values.index.get_level_values("start")) if named else []
+
+
+class Estimate(NamedTuple):
+    """A mean and its standard error: (mean - truth) / error has a t-distribution with df degrees of freedom.
+
+    `about` is that of the error term (see `Spread`).
+    """
+
+    mean: float
+    error: float
+    df: int
+    about: str = ""
+
+    def half(self, level: float = LEVEL) -> float:
+        """The half-width of the interval that covers 1 - level."""
+        return float(stats.t.ppf(1 - level / 2, self.df) * self.error)
+
+    @property
+    def p(self) -> float:
+        """Two-sided p of the test that the truth is zero; NaN where the error is unknown."""
+        return float(2 * stats.t.sf(abs(self.mean) / self.error, self.df))
+
+
+def estimate(values, tie: float = 0.0) -> Estimate:
+    """The mean of values with the standard error s / sqrt(n), s by `spread`."""
+    n, term = len(values), spread(values, tie)
+    mean = float(np.mean(np.asarray(values, dtype=float))) if n else math.nan
+    return Estimate(mean, term.s / math.sqrt(max(n, 1)), *term[1:])
+
+
 class Interval(NamedTuple):
-    """A mean with the half-width of its 95 % t-interval; NaN where the values have no spread."""
+    """A mean with the half-width of its 95 % t-interval, and what that speaks of (see `spread`).
+
+    The half-width is NaN, and `about` is empty, where the values have no spread.
+    """
 
     mean: float
     half: float
     n: int
+    about: str = ""
 
     @property
     def low(self) -> float:
@@ -53,47 +148,58 @@ class Interval(NamedTuple):
     def high(self) -> float:
         return self.mean + self.half
 
-    def text(self, sign: str = "") -> str:
-        spread = "" if math.isnan(self.half) else f" ± {self.half:.1f}"
-        return f"{self.mean:{sign}.1f}{spread}" if self.n else ""
+    def text(self, sign: str = "", digits: int = 1) -> str:
+        spread = "" if math.isnan(self.half) else f" ± {self.half:.{digits}f}"
+        return f"{self.mean:{sign}.{digits}f}{spread}" if self.n else ""
 
 
-def t_interval(values) -> Interval:
+def t_interval(values, tie: float = 0.0) -> Interval:
     """The mean and the half-width of its t-interval.
 
-    half = t(.975, n - 1) s / sqrt(n),  s the unbiased standard deviation
+    half = t(.975, df) s / sqrt(n),  s and df by `spread`
 
-    NaN for one value, and for values that are all equal: without a spread there is nothing to judge their mean by.
+    NaN where there is no spread: one value, or values that are equal (within each start, if some have several).
 
     Example:
         >>> t_interval([1.0, 2.0, 3.0]).half  # 4.3027 * 1 / sqrt(3)
         2.484137...
     """
-    values = np.asarray(values, dtype=float)
-    n = len(values)
-    if n == 0:
-        return Interval(math.nan, math.nan, 0)
-    if np.ptp(values) <= 1e-9 * np.abs(values).max() + 1e-12:  # equal, but for rounding
-        return Interval(float(values.mean()), math.nan, n)
-    half = stats.t.ppf(1 - LEVEL / 2, n - 1) * values.std(ddof=1) / math.sqrt(n)
-    return Interval(float(values.mean()), float(half), n)
+    found = estimate(values, tie)
+    if math.isnan(found.error):
+        return Interval(found.mean, math.nan, len(values))
+    return Interval(found.mean, found.half(), len(values), found.about)
+
+
+def about(intervals: Iterable[Interval]) -> str:
+    """What the intervals of a table speak of, in a few words for its corner; "" where no starts are named."""
+    kinds = {interval.about for interval in intervals}
+    return f"± of {' or '.join(kind for kind in (WITHIN, OVER) if kind in kinds)}" if kinds - {""} else ""
+
+
+def speaks(corner: str | None) -> str:
+    """The sentence that stands under a table with this corner (see `about`)."""
+    within = "by the scatter of seeds within a start: it speaks of these starts"
+    over = "over starts, a seed each: it speaks of starts like these"
+    return {
+        f"± of {WITHIN}": f"± is a 95 % t-interval {within}.",
+        f"± of {OVER}": f"± is a 95 % t-interval {over}.",
+        f"± of {WITHIN} or {OVER}": f"± is a 95 % t-interval. Where a start has several seeds it is {within}; "
+        f"where each has one it is {over}.",
+    }.get(corner or "", "")
 
 
 def p_value(differences) -> float:
-    """Two-sided p of the one-sample t-test against zero; NaN where the differences have no spread.
+    """Two-sided p of the t-test of their mean against zero, on the error term of `spread`.
 
-    One difference has none, nor have differences that are equal (to within TIE). A chance tie of two seeds would
-    otherwise count as proof.
+    NaN where the differences have no spread. One difference has none, nor have differences that are equal (to within
+    TIE) in each start. A chance tie of two seeds would otherwise count as proof.
     """
-    differences = np.asarray(differences, dtype=float)
-    if not have_spread(differences):
-        return math.nan
-    return float(stats.ttest_1samp(differences, 0.0).pvalue)
+    return estimate(differences, TIE).p
 
 
 def have_spread(values) -> bool:
-    """Whether values, in points, differ by more than TIE; fewer than two do not."""
-    return len(values) > 1 and bool(np.ptp(np.asarray(values, dtype=float)) > TIE)
+    """Whether values, in points, differ by more than TIE within some start, or over starts with one value each."""
+    return not math.isnan(spread(values, TIE).s)
 
 
 def holm(p_values) -> np.ndarray:
@@ -111,33 +217,50 @@ def holm(p_values) -> np.ndarray:
     return adjusted
 
 
-def prediction_interval(recorded, m: int) -> tuple[float, float]:
-    """Where the mean of m new values falls with 95 % probability, given n recorded ones.
+def prediction(recorded, new) -> Estimate:
+    """What the mean of new values will be, given recorded ones, and the error of saying so.
 
-    mean ± t(.975, n - 1) s sqrt(1 / n + 1 / m)
+    mean = Σ_k m_k x̄_k / m,  error = s sqrt(1 / m + Σ_k (m_k / m)² / n_k)
 
-    NaN where the recorded values have no spread: one value, or equal ones (to within TIE).
+    with n_k recorded and m_k new values of start k, m = Σ_k m_k, and s by `spread`. Where starts have one recorded
+    value each, or none are named, all are one group: s sqrt(1 / m + 1 / n). The mean of new values lies within
+    mean ± t(.975, df) error with 95 % probability.
+
+    Args:
+        recorded: values, as in `spread`; equal ones (to within TIE) predict nothing, and the error is NaN. So do they
+            for a start that is not among them.
+        new: values, of which the number and the starts count.
     """
-    recorded = np.asarray(recorded, dtype=float)
-    n = len(recorded)
-    if not have_spread(recorded):
-        return math.nan, math.nan
-    half = stats.t.ppf(1 - LEVEL / 2, n - 1) * recorded.std(ddof=1) * math.sqrt(1 / n + 1 / m)
-    return float(recorded.mean() - half), float(recorded.mean() + half)
+    term = spread(recorded, TIE)
+    (values, starts), (_, goals) = _by_start(recorded), _by_start(new)
+    if term.about != WITHIN:
+        starts, goals = [""] * len(values), [""] * len(new)
+    groups, m = {k: values[[start == k for start in starts]] for k in set(starts)}, len(new)
+    if not m or not set(goals) <= set(groups):
+        return Estimate(math.nan, math.nan, *term[1:])
+    share = {k: goals.count(k) / m for k in set(goals)}
+    mean = sum(part * groups[k].mean() for k, part in share.items())
+    variance = 1 / m + sum(part**2 / len(groups[k]) for k, part in share.items())
+    return Estimate(float(mean), term.s * math.sqrt(variance), *term[1:])
 
 
-def pairs_needed(differences) -> int | None:
+def pairs_needed(differences, level: float = LEVEL) -> int | None:
     """Pairs that give 80 % power for a true difference as large as the one measured.
 
-    The smallest n with P(|T| > t(.975, n - 1)) >= .8, T noncentral t with n - 1 degrees of freedom
-    and noncentrality mean / s sqrt(n). None: more than MOST_PAIRS, or differences without a spread.
+    The smallest n with P(|T| > t(1 - level / 2, n - K)) >= .8, T noncentral t with n - K degrees of freedom and
+    noncentrality mean / s sqrt(n); s by `spread`, K the number of means that it fits: the starts, among which the pairs
+    would be spread as they are now, or 1. None: more than MOST_PAIRS, or differences without a spread.
+
+    Args:
+        level: at which the difference would be tested. Of a family of m contrasts LEVEL / m holds for each whatever the
+            others give: it is the first step of `holm`, and later steps are easier.
     """
-    differences = np.asarray(differences, dtype=float)
-    if not have_spread(differences):
+    found, term = estimate(differences, TIE), spread(differences, TIE)
+    if math.isnan(term.s):
         return None
-    effect = abs(differences.mean()) / differences.std(ddof=1)
-    n = np.arange(2, MOST_PAIRS + 1)
-    critical, shift = stats.t.ppf(1 - LEVEL / 2, n - 1), effect * np.sqrt(n)
-    power = stats.nct.sf(critical, n - 1, shift) + stats.nct.cdf(-critical, n - 1, shift)
+    n = np.arange(len(differences) - term.df + 1, MOST_PAIRS + 1)
+    df, shift = n - (len(differences) - term.df), abs(found.mean) / term.s * np.sqrt(n)
+    critical = stats.t.ppf(1 - level / 2, df)
+    power = stats.nct.sf(critical, df, shift) + stats.nct.cdf(-critical, df, shift)
     enough = n[power >= POWER]
     return int(enough[0]) if len(enough) else None

@@ -12,13 +12,14 @@ import pandas as pd
 
 from agpo_core import paths, provenance
 from agpo_core.experiments import published, records, report, rewards, verdicts
-from agpo_core.experiments.comparison import macro, paired, t_interval
+from agpo_core.experiments.comparison import about, macro, speaks, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.metrics import LOGGED
 from agpo_core.recipes import RECIPES
 from agpo_core.tasks import MICRO_TASKS
 
 TABLE1, METHODS = "agpo_table1_main_results", "methods_overview"
+HOLM = "p is corrected by Holm over all differences of the table."
 LEARNED = {"4,000": "rpp_table1_general_rlhf", "500": "rpp_table1_weak_reward"}  # pairs of the reward model: record
 
 
@@ -27,61 +28,98 @@ def results() -> str:
     record = records.load(TABLE1, "tiny")
     runs = record.runs
     budgets = report.budgets(runs)
-    lines = ["| arm | macro-average, % | difference from GRPO | updates | tokens | trained on | seconds in updates |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for arm in arms_of(runs):
+    rows = []
+    for arm, (gap, p) in report.gaps(runs).items():
         title, scores = ARMS[arm].title, macro(runs[runs["arm"] == arm])
-        if arm == "start":
-            lines.append(f"| {title} | {scores.mean():.1f} | | | | | |")
-            continue
-        difference = "" if arm == "grpo" else t_interval(paired(runs, arm, "grpo")).text("+").replace("-", "−")
-        spent = budgets.loc[title, ["updates", "tokens", "trained on", "seconds"]]
-        lines.append(f"| {title} | {t_interval(scores).text()} | {difference} | {' | '.join(spent)} |")
-    return "\n".join(lines)
+        row = {"arm": title, "macro-average, %": f"{scores.mean():.1f}"}
+        if arm != "start":
+            row["macro-average, %"] = t_interval(scores).text()
+            row |= {"difference from GRPO": gap, "p (Holm)": p}
+            row |= budgets.loc[title, ["updates", "tokens", "trained on"]]
+            row["seconds in updates"] = budgets.loc[title, "seconds"]
+        rows.append(row)
+    return _markdown(pd.DataFrame(rows), speaks(report.about(runs)), HOLM)
 
 
 def methods() -> str:
     """Each method of the recorded overview, in a row."""
-    return _markdown(report.overview(records.load(METHODS, "tiny").runs).reset_index(names="method"))
+    runs = records.load(METHODS, "tiny").runs
+    return _markdown(report.overview(runs).reset_index(names="method"), speaks(report.about(runs)), HOLM)
+
+
+def controls() -> str:
+    """Differences that were measured and about which no paper claims anything, of the two recorded comparisons."""
+    tables, found = [], []
+    for experiment in (TABLE1, METHODS):
+        runs = records.load(experiment, "tiny").runs
+        pairs = verdicts.controls(experiment, arms_of(runs))
+        judged = verdicts.judge(runs, pairs)
+        found += verdicts.intervals(judged)
+        tables.append(
+            pd.DataFrame(
+                {
+                    "grid": f"`{experiment}`",
+                    "pair": [pair.title for pair in pairs],
+                    "question": [pair.asks for pair in pairs],
+                    "difference": [interval.text("+") for interval in verdicts.intervals(judged)],
+                    "p (Holm)": [report.p_cell(p) for p in judged["p_holm"]],
+                }
+            )
+        )
+    return _markdown(pd.concat(tables), speaks(about(found)), HOLM.replace("the table", "a grid"))
 
 
 def learned() -> str:
     """The 2 x 2 of R++ Table 1 on learned rewards, for each quality of the reward model."""
     tables = {pairs: rewards.rlhf(records.load(name, "tiny")) for pairs, name in LEARNED.items()}
-    return _markdown(pd.concat(tables).reset_index(names=["pairs", "arm"]))
+    return _starred(tables, "pairs", "arm")
 
 
 def effects() -> str:
     """The main effects of that 2 x 2."""
     tables = {pairs: rewards.main_effects(records.load(name, "tiny")) for pairs, name in LEARNED.items()}
-    return _markdown(pd.concat(tables).reset_index(names=["pairs", "effect"]))
+    return _starred(tables, "pairs", "effect")
 
 
 def few() -> str:
     """R++ Table 2: what thirty training problems leave of the others."""
     record = records.load("rpp_table2_small_data_overfitting", "tiny")
-    return _markdown(rewards.few_problems(record).reset_index(names="arm"))
+    return _starred({"": rewards.few_problems(record)}, "", "arm")
 
 
 def knights() -> str:
     """R++ Fig. 4: Knights and Knaves by number of people."""
     table = rewards.by_task(records.load("rpp_fig4_knights_knaves", "tiny"))
-    table.columns = [name.removeprefix("knights_") for name in table.columns]
-    return _markdown(table.reset_index(names="arm"))
+    table = table.rename(columns=lambda name: name.removeprefix("knights_"))
+    return _starred({"": table}, "", "arm")
 
 
 def tools() -> str:
     """R++ Table 4: a calculator, from an easy and a hard start."""
     record = records.load("rpp_table4_tool_use", "tiny")
     tables = {kind: rewards.tool_use(record, name) for kind, name in (("easy", "products"), ("hard", "products-hard"))}
-    return _markdown(pd.concat(tables).reset_index(names=["start", "arm"]))
+    return _starred(tables, "start", "arm")
 
 
-def _markdown(table: pd.DataFrame) -> str:
-    """A table of texts; an empty cell stays empty."""
+def _starred(tables: dict[str, pd.DataFrame], part: str, row: str) -> str:
+    """Tables of `rewards` beneath each other, their keys in a column `part`; a table alone has no such column."""
+    corners = dict.fromkeys(table.columns.name for table in tables.values())
+    table = pd.concat(tables).reset_index(names=[part, row])
+    found = "A star marks a difference that is not zero"
+    if not table.astype(str).apply(lambda column: column.str.endswith(" *")).any(axis=None):
+        found = "No difference differs from zero"
+    family = f"all differences with the same {part}" if part else "all differences of the table"
+    star = f"{found} after Holm's correction over {family}."
+    return _markdown(table if part else table.drop(columns=part), *map(speaks, corners), star)
+
+
+def _markdown(table: pd.DataFrame, *notes: str) -> str:
+    """A table of texts, and notes under it; an empty cell stays empty."""
     texts = table.fillna("").astype(str).replace(r"(?<!\w)-(?=\d)", "−", regex=True)
     rows = (f"| {' | '.join(row)} |" for row in texts.to_numpy())
-    return "\n".join([f"| {' | '.join(table.columns)} |", "|---" * len(table.columns) + "|", *rows])
+    under = " ".join(filter(None, notes))
+    lines = [f"| {' | '.join(table.columns)} |", "|---" * len(table.columns) + "|", *rows]
+    return "\n".join([*lines, *(["", under] if under else [])])
 
 
 def small() -> str:
@@ -219,7 +257,7 @@ def golds() -> str:
 
 
 DOCUMENTS = {  # a file: its tables
-    "README.md": (tasks, results, methods),
+    "README.md": (tasks, results, methods, controls),
     "agpo_core/experiments/published/README.md": (claims, faults),
     "agpo_core/tasks/README.md": (benchmarks, golds),
     "agpo_core/training/README.md": (metrics,),

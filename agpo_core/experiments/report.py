@@ -10,41 +10,70 @@ import numpy as np
 import pandas as pd
 
 from agpo_core import metrics, paths
-from agpo_core.experiments.comparison import macro, paired, t_interval
-from agpo_core.experiments.grid import ARMS, arms_of
+from agpo_core.experiments import comparison
+from agpo_core.experiments.comparison import holm, macro, p_value, paired, speaks, t_interval
+from agpo_core.experiments.grid import ARMS, arms_of, start_name
 from agpo_core.experiments.records import Results
-from agpo_core.experiments.verdicts import Pair, agreement_text, fill, judge, verdicts
+from agpo_core.experiments.verdicts import Pair, agreement_text, fill, judge, p_text, verdicts
 from agpo_core.tasks import get_task
 
 
 def measured(runs: pd.DataFrame) -> pd.DataFrame:
-    """The measured table, arms x macro-average and tasks: test score in %, mean ± t-interval."""
+    """The measured table, arms x macro-average and tasks: test score in %, mean ± t-interval.
+
+    Its corner says what the intervals speak of (comparison.spread).
+    """
     rows = {}
     for arm in arms_of(runs):
-        of_arm = runs[runs["arm"] == arm]
-        cells = {"macro": macro(of_arm)}
+        of_arm = runs[runs["arm"] == arm].set_index(["seed", "start"])
+        cells = {"macro": macro(runs[runs["arm"] == arm])}
         cells |= {task: 100 * of_arm.loc[of_arm["task"] == task, "score"] for task in tasks_of(runs)}
         rows[ARMS[arm].title] = {
             # The starts are all there are, not a sample of runs: no interval.
             name: f"{values.mean():.1f}" if arm == "start" else t_interval(values).text()
             for name, values in cells.items()
         } | {"runs": str(len(cells["macro"]))}
-    return _frame(rows)
+    return _frame(rows, about(runs))
+
+
+def about(runs: pd.DataFrame) -> str:
+    """What the intervals of a table of runs speak of, such as "± of these starts"; "" where there are none."""
+    return comparison.about(t_interval(macro(runs[runs["arm"] == arm])) for arm in arms_of(runs) if arm != "start")
+
+
+def gaps(runs: pd.DataFrame, baseline: str = "grpo") -> dict[str, tuple[str, str]]:
+    """Of each arm its paired difference from the baseline, mean ± t-interval, and Holm's p over all of these, as text.
+
+    Both are empty for the baseline and the supervised start.
+    """
+    found = {arm: paired(runs, arm, baseline) for arm in arms_of(runs) if arm not in (baseline, "start")}
+    adjusted = holm([p_value(gap) for gap in found.values()])
+    texts = {arm: (t_interval(gap).text("+"), p_cell(p)) for (arm, gap), p in zip(found.items(), adjusted, strict=True)}
+    return {arm: texts.get(arm, ("", "")) for arm in arms_of(runs)}
+
+
+def p_cell(p: float) -> str:
+    """A p-value in a table: three decimals, or that it lies below .001; empty where nothing was tested."""
+    return "" if np.isnan(p) else p_text(p).removeprefix("p ").removeprefix("= ")
 
 
 def differences(runs: pd.DataFrame, baseline: str = "grpo") -> pd.DataFrame:
-    """What every arm gains over its start, and how it differs from the baseline, paired; points."""
+    """What every arm gains over its start, and how it differs from the baseline, paired; points.
+
+    p is Holm's over all differences from the baseline. The table's corner says what the intervals speak of.
+    """
     rows = {}
-    for arm in arms_of(runs):
+    for arm, (gap, p) in gaps(runs, baseline).items():
         if arm == "start":
             continue
-        pairs = paired(runs, arm, baseline) if arm != baseline else []
+        pairs = len(paired(runs, arm, baseline)) if arm != baseline else 0
         rows[ARMS[arm].title] = {
             "gain over the start": t_interval(paired(runs, arm, "start")).text("+"),
-            f"difference from {ARMS[baseline].title}": t_interval(pairs).text("+"),
-            "pairs": str(len(pairs)) if len(pairs) else "",
+            f"difference from {ARMS[baseline].title}": gap,
+            "p (Holm)": p,
+            "pairs": str(pairs or ""),
         }
-    return _frame(rows)
+    return _frame(rows, about(runs))
 
 
 def budgets(runs: pd.DataFrame) -> pd.DataFrame:
@@ -72,13 +101,14 @@ def budgets(runs: pd.DataFrame) -> pd.DataFrame:
 def overview(runs: pd.DataFrame, baseline: str = "grpo") -> pd.DataFrame:
     """A method a row: what it reached, what it spent, what it needed; means over runs, ± 95 % t-interval.
 
+    p is Holm's over all differences from the baseline. The table's corner says what the intervals speak of.
     Var ‖∇‖ is the variance of the gradient norm before clipping (AGPO §4.5), its median over runs as a ratio to the
     baseline's: one spike in one run would rule a mean. Memory is the peak of a run's process above what its libraries
     take.
     """
     rows = {}
     reference = _by_run(runs, baseline)["grad_norm_variance"].median()
-    for arm in arms_of(runs):
+    for arm, (gap, p) in gaps(runs, baseline).items():
         of_arm = _by_run(runs, arm)
         row = {"test, %": t_interval(macro(runs[runs["arm"] == arm])).text()}
         if arm == "start":
@@ -86,9 +116,8 @@ def overview(runs: pd.DataFrame, baseline: str = "grpo") -> pd.DataFrame:
         else:
             tokens = of_arm["tokens_train"] + of_arm["tokens_probe"]
             row |= {
-                f"from {ARMS[baseline].title}": ""
-                if arm == baseline
-                else t_interval(paired(runs, arm, baseline)).text("+"),
+                f"from {ARMS[baseline].title}": gap,
+                "p (Holm)": p,
                 "updates": f"{of_arm['updates'].mean():.0f}",
                 "tokens": f"{tokens.mean():,.0f}",
                 "trained on": f"{of_arm['tokens_train'].mean() / tokens.mean():.0%}",
@@ -96,7 +125,7 @@ def overview(runs: pd.DataFrame, baseline: str = "grpo") -> pd.DataFrame:
                 "Var ‖∇‖": f"{of_arm['grad_norm_variance'].median() / reference:.2f}",
             }
         rows[ARMS[arm].title] = row
-    return _frame(rows).fillna("")
+    return _frame(rows, about(runs)).fillna("")
 
 
 def _by_run(runs: pd.DataFrame, arm: str) -> pd.DataFrame:
@@ -201,8 +230,8 @@ def text(table: pd.DataFrame, columns: int = 6) -> str:
     return "\n\n".join(block.to_string() for block in blocks) if blocks else "(nothing was run)"
 
 
-def _frame(rows: dict) -> pd.DataFrame:
-    return pd.DataFrame.from_dict(rows, orient="index")
+def _frame(rows: dict, corner: str | None = None) -> pd.DataFrame:
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=corner or None)
 
 
 # -- in words --------------------------------------------------------------------------------
@@ -212,7 +241,7 @@ def reading(results: Results, judged: pd.DataFrame) -> str:
     """What the numbers say, sentence by sentence."""
     if results.runs.empty:
         return "Nothing was run, so there is nothing to read."
-    sentences = [*_answer(judged), _order(results.runs), _counts(judged)]
+    sentences = [*_answer(judged), _order(results.runs), _counts(judged), *_seeds_of_starts(results)]
     updates = results.traces[results.traces["update"] > 0]
     for arm in arms_of(updates):
         of_arm = updates[updates["arm"] == arm]
@@ -255,6 +284,17 @@ def _counts(judged: pd.DataFrame) -> str:
     return sentence
 
 
+def _seeds_of_starts(results: Results) -> list[str]:
+    """How many seeds each start had, where that is not the same number."""
+    trained = results.runs[results.runs["arm"] != "start"].drop_duplicates(["seed", "start"])
+    counts = dict.fromkeys(map(start_name, results.meta["params"].get("models", [])), 0)
+    counts |= trained["start"].value_counts(sort=False).to_dict()
+    if len(set(counts.values())) < 2:
+        return []
+    shares = ", ".join(f"{start} {n}" for start, n in counts.items())
+    return [f"The starts did not have equally many seeds: {shares}. A mean over runs gives each its share."]
+
+
 def _epsilon(arm: str, updates: pd.DataFrame, params: dict) -> str:
     low, high = updates["epsilon_raw"].min(), updates["epsilon_raw"].max()
     return (
@@ -283,8 +323,8 @@ def summary(results: Results, pairs: list[Pair], record: Results | None) -> str:
     meta = results.meta
     sections = {
         f"{meta['experiment']}, {results.title}": f"commit {', '.join(meta['commit'])}",
-        "Measured: test score, %, mean ± 95 % t-interval": text(measured(results.runs)),
-        "Paired differences of the macro-average, points": text(differences(results.runs)),
+        "Measured: test score, %, mean ± 95 % t-interval": _noted(measured(results.runs), results.runs),
+        "Paired differences of the macro-average, points": _noted(differences(results.runs), results.runs),
         "Budgets, mean over runs": text(budgets(results.runs)),
         "Controllers, all updates": text(controllers(results.traces, meta["params"]), columns=7),
         "Claims": verdicts(judged, pairs),
@@ -292,6 +332,12 @@ def summary(results: Results, pairs: list[Pair], record: Results | None) -> str:
         "Agreement with the record": agreement_text(results, record),
     }
     return "\n\n".join(f"{title}\n{'=' * len(title)}\n{body}" for title, body in sections.items())
+
+
+def _noted(table: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """A table, and under it what its intervals speak of."""
+    note = speaks(about(runs))
+    return "\n\n".join([text(table.rename_axis(columns=None)), *([fill(note)] if note else [])])
 
 
 def write_summary(results: Results, pairs: list[Pair], record: Results | None) -> Path:

@@ -3,13 +3,15 @@
 A row is an arm; a cell the mean over its runs, ± the 95 % t-interval. Supervised starts, and runs whose scores are all
 equal, have the mean alone. Where a curve's highest point stands, its last one stands beside it: the highest of several
 noisy points is too high.
-"""
 
-import math
+Below the arms stand their paired differences from GRPO. A star marks a difference that is not zero after Holm's
+correction over all differences of the table. The corner of a table says what its intervals speak of
+(`comparison.spread`).
+"""
 
 import pandas as pd
 
-from agpo_core.experiments.comparison import t_interval
+from agpo_core.experiments.comparison import LEVEL, Interval, about, holm, p_value, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.records import Results
 from agpo_core.tasks.preferences import to_gold
@@ -23,6 +25,8 @@ SQUARE = {
     "reinforce_pp_k": ("global", "k1 in the reward"),
 }
 
+FACTORS = SQUARE | {"reinforce_pp": SQUARE["reinforce_pp_k"]}  # with one rollout a prompt it is no corner of the square
+
 
 def rlhf(record: Results) -> pd.DataFrame:
     """Training on a learned reward: what it says, what the hidden gold reward says, and how far the policy went.
@@ -32,17 +36,18 @@ def rlhf(record: Results) -> pd.DataFrame:
     values = _learned(record)
     for title, point in _curve(record, "dev_gold").items():
         values[f"gold on dev, {title}"] = to_gold(point).reindex(values.index)
-    arms = [arm for arm in ("start", *SQUARE) if arm in values.index.get_level_values("arm")]
+    arms = [arm for arm in ("start", *FACTORS) if arm in values.index.get_level_values("arm")]
     table = _table(values, arms)
     for place, factor in enumerate(("normaliser", "KL")):
-        table.insert(place, factor, [SQUARE[arm][place] if arm in SQUARE else "" for arm in arms])
+        factors = [FACTORS[arm][place] if arm in FACTORS else "" for arm in arms]
+        table.insert(place, factor, factors + [""] * (len(table) - len(arms)))
     return table
 
 
 def main_effects(record: Results) -> pd.DataFrame:
-    """What each factor of the 2 x 2 does, averaged over the other: differences paired by seed."""
+    """What each factor of the 2 x 2 does, averaged over the other: differences paired by seed and start."""
     values = _learned(record)
-    by_seed = {arm: values.xs(arm, level="arm").droplevel("start") for arm in SQUARE}
+    by_seed = {arm: values.xs(arm, level="arm") for arm in SQUARE}
     rows = {}
     for name, of, ours, theirs in (
         ("k1 in the reward − k3 in the loss", 1, "k1 in the reward", "k3 in the loss"),
@@ -52,9 +57,8 @@ def main_effects(record: Results) -> pd.DataFrame:
             level: sum(by_seed[arm] for arm, levels in SQUARE.items() if levels[of] == level) / 2
             for level in (ours, theirs)
         }
-        differences = mean[ours] - mean[theirs]
-        rows[name] = {column: _cell(differences[column], "+") for column in differences}
-    return pd.DataFrame.from_dict(rows, orient="index")
+        rows[name] = (mean[ours] - mean[theirs]).dropna()
+    return _frame({}, rows, digits=2)
 
 
 def _learned(record: Results) -> pd.DataFrame:
@@ -119,20 +123,32 @@ def tool_use(record: Results, kind: str, updates: tuple[int, ...] = (6, 10, 20))
     return _table(values, arms_of(runs.reset_index()), digits=1)
 
 
-def _table(values: pd.DataFrame, arms: list[str], digits: int = 2) -> pd.DataFrame:
-    rows = {}
-    for arm in arms:
-        of_arm = values.xs(arm, level="arm")
-        cells = {column: _cell(of_arm[column].dropna(), digits=digits) for column in values}
+def _table(values: pd.DataFrame, arms: list[str], digits: int = 2, baseline: str = "grpo") -> pd.DataFrame:
+    """The arms, a row each, and below them their differences from the baseline."""
+    by_arm = {arm: values.xs(arm, level="arm") for arm in arms}
+    means = {}
+    for arm, of_arm in by_arm.items():
+        cells = {column: t_interval(of_arm[column].dropna()) for column in values}
+        # The starts are all there are, not a sample of runs: no interval.
         if arm == "start":
-            cells = {column: cell.split(" ± ")[0] for column, cell in cells.items()}
-        rows[ARMS[arm].title] = cells
-    return pd.DataFrame.from_dict(rows, orient="index")
+            cells = {column: cell._replace(half=float("nan"), about="") for column, cell in cells.items()}
+        means[ARMS[arm].title] = cells
+    gaps = {
+        f"{ARMS[arm].title} − {ARMS[baseline].title}": of_arm - by_arm[baseline].reindex(of_arm.index)
+        for arm, of_arm in by_arm.items()
+        if baseline in by_arm and arm not in ("start", baseline)
+    }
+    return _frame(means, gaps, digits)
 
 
-def _cell(values: pd.Series, sign: str = "", digits: int = 2) -> str:
-    interval = t_interval(values)
-    if not interval.n:
-        return ""
-    spread = "" if math.isnan(interval.half) else f" ± {interval.half:.{digits}f}"
-    return f"{interval.mean:{sign}.{digits}f}{spread}"
+def _frame(means: dict[str, dict[str, Interval]], gaps: dict[str, pd.DataFrame], digits: int) -> pd.DataFrame:
+    """Rows of means, then rows of differences with a star where they stand after Holm's correction over all of them."""
+    tested = {(row, column): gap[column].dropna() for row, gap in gaps.items() for column in gap}
+    adjusted = dict(zip(tested, holm([p_value(gap) for gap in tested.values()]), strict=True))
+    intervals = {key: t_interval(gap) for key, gap in tested.items()}
+    rows = {row: {column: cell.text(digits=digits) for column, cell in cells.items()} for row, cells in means.items()}
+    for (row, column), interval in intervals.items():
+        star = " *" if adjusted[row, column] < LEVEL else ""
+        rows.setdefault(row, {})[column] = interval.text("+", digits) + star
+    shown = [*intervals.values(), *(cell for cells in means.values() for cell in cells.values())]
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=about(shown))

@@ -10,19 +10,56 @@ from agpo_core.experiments import published, records
 from agpo_core.experiments.comparison import (
     LEVEL,
     MOST_PAIRS,
+    TIE,
+    Estimate,
     Interval,
-    have_spread,
+    about,
     holm,
     macro,
     p_value,
     paired,
     pairs_needed,
-    prediction_interval,
+    prediction,
+    speaks,
     t_interval,
+    within,
 )
 from agpo_core.experiments.grid import ARMS, arms_of, changes
 from agpo_core.experiments.published import MACRO
 from agpo_core.experiments.records import DIGITS, Results
+
+# Pairs about which no paper claims anything, and what the difference of the first from the second answers. In an
+# experiment that judges a claim about a pair, the claim stands instead.
+CONTROLS = (
+    ("agpo", "grpo_matched_updates", "Do the controllers help if the probe's tokens are not counted?"),
+    ("agpo", "grpo_matched_compute", "Do they help at equal compute, where a probe costs its generation alone?"),
+    ("agpo_no_ats", "grpo_matched_updates", "Does the adaptive radius alone help at equal updates?"),
+    ("grpo_ats", "grpo_matched_updates", "Does the adaptive temperature alone help at equal updates?"),
+    ("grpo_ats", "agpo_no_ats", "Which of the two controllers does more?"),
+    ("agpo", "grpo_narrow", "Does adaptation do more than a narrow fixed radius?"),
+    ("grpo_narrow", "grpo", "Does the radius matter at all?"),
+    ("agpo_relative_entropy", "agpo", "Does the entropy relative to its running mean serve Eq. 4 better?"),
+    ("agpo_relative_entropy", "grpo", "Does AGPO pay where its radius is free to move?"),
+    ("agpo_part_probe", "agpo", "Does a probe of a quarter of the prompts win back what the probe costs?"),
+    ("agpo_part_probe", "grpo", "Do the controllers pay at the price of a part probe?"),
+    ("agpo_free_probe", "agpo", "Does a probe that costs no token win back what the probe costs?"),
+    ("agpo_free_probe", "grpo", "Do the controllers pay if their signals are free?"),
+    ("agpo_global", "agpo", "Does global normalisation help AGPO?"),
+    ("agpo_official_code", "agpo", "Does the released code do better than the paper's equations?"),
+    ("dr_grpo", "grpo", "Does it matter that GRPO divides by the group's deviation and by an answer's length?"),
+    ("rloo", "grpo", "Does leaving oneself out of the baseline help?"),
+    ("remax", "grpo", "Is one greedy answer a better baseline than a group?"),
+    ("reinforce_pp_k", "grpo", "Does the normaliser matter, with the same prompts and group size?"),
+    ("reinforce_pp_baseline", "grpo", "Does the batch's deviation serve better than each group's?"),
+    ("reinforce_pp_baseline", "reinforce_pp_k", "Does the group's mean help REINFORCE++?"),
+    ("reinforce_pp_baseline", "rloo", "Does normalising over the batch help a baseline of the group?"),
+    ("reinforce_pp_baseline", "ppo", "Does a group's mean do as well as a critic?"),
+    ("reinforce_pp", "remax", "With one sampled rollout a prompt: is the batch's mean as good as a greedy answer?"),
+    ("grpo", "ppo", "Does a group do as well as a critic?"),
+    ("grpo", "adaptive_kl_ppo", "Does a group do as well as a critic under an adaptive KL coefficient?"),
+    ("grpo", "dpo", "Does training on one's own rollouts beat fixed preferences?"),
+    ("ppo_critic", "ppo", "Does a critic with weights of its own help?"),
+)
 
 
 @dataclass(frozen=True)
@@ -33,12 +70,14 @@ class Pair:
         arm, baseline: names in grid.ARMS.
         relation: "above" or "equal", as claimed; without a claim it says nothing.
         claims: of a paper, about these two; none: the difference is measured, and nothing is judged.
+        asks: without a claim, the question that the difference answers.
     """
 
     arm: str
     baseline: str
     relation: str = "above"
     claims: tuple[published.Claim, ...] = ()
+    asks: str = ""
 
     @property
     def title(self) -> str:
@@ -61,6 +100,16 @@ def claimed(experiment: str, arms) -> list[Pair]:
     return [Pair(*key, tuple(claims)) for key, claims in found.items()]
 
 
+def controls(experiment: str, arms) -> list[Pair]:
+    """The pairs of CONTROLS whose arms are there, without those that a claim judges in this experiment."""
+    judged = {frozenset((pair.arm, pair.baseline)) for pair in claimed(experiment, arms)}
+    return [
+        Pair(arm, baseline, asks=asks)
+        for arm, baseline, asks in CONTROLS
+        if {arm, baseline} <= set(arms) and frozenset((arm, baseline)) not in judged
+    ]
+
+
 def judge(runs: pd.DataFrame, pairs: list[Pair]) -> pd.DataFrame:
     """The paired difference of each pair, and a verdict where something is claimed.
 
@@ -70,22 +119,27 @@ def judge(runs: pd.DataFrame, pairs: list[Pair]) -> pd.DataFrame:
     no claim       no paper says anything about the two
     not run        an arm is missing
 
-    Holm's correction is over the claims that could be tested. One difference, or equal ones, cannot.
+    Holm's correction is over the claims that could be tested; over the pairs without a claim it is made apart. One
+    difference, or equal ones, cannot be tested. `needed` reckons with the level .05 / family, the strictest at which
+    Holm's procedure may test a claim.
 
     Returns:
-        A row a pair: arm, baseline, mean, half, n, p, p_holm, verdict, needed (NaN: no number to name).
+        A row a pair: arm, baseline, mean, half, n, about (see comparison.Interval), p, p_holm, family (how many were
+        tested beside it, itself counted), verdict, needed (NaN: no number to name).
     """
     gaps = [paired(runs, pair.arm, pair.baseline) for pair in pairs]
-    p = [p_value(gap) if pair.claims else math.nan for pair, gap in zip(pairs, gaps, strict=True)]
+    frame = pd.DataFrame({"p": [p_value(gap) for gap in gaps], "claim": [bool(pair.claims) for pair in pairs]})
+    families = frame.groupby("claim")["p"]
+    frame["p_holm"] = families.transform(lambda p: holm(p.astype(float)))
+    frame["family"] = families.transform("count")
     rows = []
-    for pair, gap, raw, adjusted in zip(pairs, gaps, p, holm(p), strict=True):
-        interval = t_interval(gap)
-        if not have_spread(gap):
-            interval = interval._replace(half=math.nan)
-        verdict = _verdict(pair, interval, adjusted)
-        needed = pairs_needed(gap) if verdict == "inconclusive" and pair.relation == "above" else None
-        rows.append((pair.arm, pair.baseline, *interval, raw, adjusted, verdict, needed))
-    names = ["arm", "baseline", "mean", "half", "n", "p", "p_holm", "verdict", "needed"]
+    for pair, gap, raw, adjusted, family in zip(pairs, gaps, frame["p"], frame["p_holm"], frame["family"], strict=True):
+        interval = t_interval(gap, TIE)
+        verdict, needed = _verdict(pair, interval, adjusted), None
+        if verdict == "inconclusive" and pair.relation == "above" and family:
+            needed = pairs_needed(gap, LEVEL / family)
+        rows.append((pair.arm, pair.baseline, *interval, raw, adjusted, family, verdict, needed))
+    names = ["arm", "baseline", "mean", "half", "n", "about", "p", "p_holm", "family", "verdict", "needed"]
     return pd.DataFrame(rows, columns=names).astype({"needed": float})
 
 
@@ -100,21 +154,30 @@ def _verdict(pair: Pair, difference: Interval, p_holm: float) -> str:
 
 
 def verdicts(judged: pd.DataFrame, pairs: list[Pair]) -> str:
-    """Each pair in a few lines: the claim and its place, what the papers print, what was measured, the verdict."""
-    tested = int(judged["p_holm"].notna().sum())
+    """Each pair in a few lines: the claim and its place, what the papers print, what was measured, the verdict.
+
+    A pair without a claim has the question that it answers instead. The last line says what the intervals speak of.
+    """
     blocks = []
     for pair, row in zip(pairs, judged.itertuples(), strict=True):
         said = [f"{claim.title}: {claim.says}" for claim in pair.claims] or ["none"]
         lines = [
             pair.title,
             *(fill(sentence, bullet="  claim      ") for sentence in said),
+            *([fill(pair.asks, bullet="  asks       ")] if pair.asks else []),
             fill(in_print(pair.arm, pair.baseline), bullet="  published  "),
-            fill(_as_measured(row, tested), bullet="  measured   "),
+            fill(_as_measured(row), bullet="  measured   "),
         ]
         if pair.claims:
             lines.append(fill(_as_judged(pair, row), bullet="  verdict    "))
         blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    note = speaks(about(intervals(judged)))
+    return "\n\n".join([*blocks, *([fill(note)] if note else [])])
+
+
+def intervals(judged: pd.DataFrame) -> list[Interval]:
+    """The intervals of what `judge` gave, a pair each."""
+    return [Interval(row.mean, row.half, row.n, row.about) for row in judged.itertuples()]
 
 
 def fill(sentence: str, bullet: str = "") -> str:
@@ -137,19 +200,21 @@ def in_print(arm: str, baseline: str) -> str:
     return "; ".join(parts) or "no table of either paper scores both"
 
 
-def _as_measured(row, tested: int) -> str:
+def _as_measured(row) -> str:
     if row.n == 0:
         return "an arm was not run"
     if math.isnan(row.half):
-        which = "one pair" if row.n == 1 else f"equal in {row.n} pairs"
+        which = "one pair" if row.n == 1 else f"equal within each start in {row.n} pairs"
         return f"{row.mean:+.1f} points, {which}, no interval"
-    text = (
-        f"{row.mean:+.1f} points, 95 % interval [{row.mean - row.half:+.1f}, {row.mean + row.half:+.1f}], {row.n} pairs"
-    )
-    if row.verdict == "no claim":
-        return text
-    p = f"p = {row.p_holm:.3f}" if row.p_holm >= 0.001 else "p < 0.001"
-    return f"{text}, {p} (Holm over {tested})"
+    low, high = row.mean - row.half, row.mean + row.half
+    family = f"{row.family} pairs without a claim" if row.verdict == "no claim" else f"{row.family}"
+    interval = f"95 % interval [{low:+.1f}, {high:+.1f}]"
+    return f"{row.mean:+.1f} points, {interval}, {row.n} pairs, {p_text(row.p_holm)} (Holm over {family})"
+
+
+def p_text(p: float) -> str:
+    """A p-value in words."""
+    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
 
 
 def _as_judged(pair: Pair, row) -> str:
@@ -169,7 +234,8 @@ def _as_judged(pair: Pair, row) -> str:
     needed = f"about {row.needed:.0f}"
     if math.isnan(row.needed):
         needed = f"more than {MOST_PAIRS}"
-    return f"inconclusive at this scale: {remark}a difference of this size takes {needed} pairs for 80 % power"
+    level = f" at the level {LEVEL:g} / {row.family} of one among {row.family}" if row.family > 1 else ""
+    return f"inconclusive at this scale: {remark}a difference of this size takes {needed} pairs for 80 % power{level}"
 
 
 def answers(profile: str = "tiny") -> dict[int, list[str]]:
@@ -192,7 +258,7 @@ def answers(profile: str = "tiny") -> dict[int, list[str]]:
         arms = set(arms_of(record.runs))
         pairs = claimed(experiment, arms)
         for pair, row in zip(pairs, judge(record.runs, pairs).itertuples(), strict=True):
-            difference = Interval(row.mean, row.half, row.n).text("+")
+            difference = Interval(row.mean, row.half, row.n).text("+") + (f" ({row.about})" if row.about else "")
             for claim in pair.claims:
                 found[claim.number].append(f"{row.verdict} in `{experiment}`: {pair.title}, {difference}")
         for claim in published.claims():
@@ -209,43 +275,78 @@ def answers(profile: str = "tiny") -> dict[int, list[str]]:
 
 
 def agreement(runs: pd.DataFrame, record: pd.DataFrame) -> pd.DataFrame:
-    """Each trained arm of fresh runs against the recorded ones.
+    """Each trained arm of fresh runs against the recorded ones, kind by kind.
 
-    Runs with a recorded hash (same settings, seed, start and numerics) are compared score by score,
-    at the record's digits. The mean of the others, and of those that differ, is held against the
-    record's 95 % prediction interval for the mean of so many new runs.
+    identical   every run with the seed and start of a recorded one has its scores, at the record's digits
+    paired      else: the mean of fresh - recorded over the arm's runs of recorded seeds and starts. Its standard error
+                is s / sqrt(n), s the standard deviation of such differences within arms, pooled over all arms that
+                have some, with Σ (n_arm - 1) degrees of freedom: three seeds an arm are then enough to see something
+    predicted   runs without a recorded partner: their mean, less the one that the record predicts for their starts
+                (`comparison.prediction`). So are runs that differ from their partners where the paired differences
+                have no spread: one pair an arm, or equal differences
 
+    An arm agrees unless Holm's p, over all rows that are judged, is below .05.
+
+    Args:
+        runs, record: of the same settings.
     Returns:
-        A row an arm: runs, recorded (by hash), identical, fresh, mean (of the fresh), low, high,
-        agrees ("identical", "within", "outside", "no interval").
+        A row an arm and kind: arm, kind, n (runs), equal (how many of them have their partner's scores), mean
+        (difference from the record, points), half (what it takes to be told from chance at .05 / rows judged, points),
+        p_holm, agrees (True, False, or None where nothing can be judged).
     """
-    theirs = {key: _scores(run) for key, run in record.groupby("hash")}
-    rows = {}
-    for arm in arms_of(runs):
-        if arm == "start":
-            continue
-        of_arm = runs[runs["arm"] == arm]
-        same = {key: _scores(run) == theirs.get(key) for key, run in of_arm.groupby("hash")}
-        fresh = macro(of_arm[[not same[key] for key in of_arm["hash"]]])
-        low, high = prediction_interval(macro(record[record["arm"] == arm]), max(len(fresh), 1))
-        mean = fresh.mean()
-        verdict = "within" if low <= mean <= high else "outside"
-        if math.isnan(low):
-            verdict = "no interval"
-        if fresh.empty:
-            verdict = "identical"
-        known = sum(key in theirs for key in same)
-        rows[arm] = (len(same), known, sum(same.values()), len(fresh), mean, low, high, verdict)
-    names = ["runs", "recorded", "identical", "fresh", "mean", "low", "high", "agrees"]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=names)
+    scores, recorded = _by_run(runs), _by_run(record)
+    ours, theirs = macro(runs), macro(record)
+    arms = [arm for arm in arms_of(runs) if arm != "start"]
+    other = {key for key in scores if key in recorded and scores[key] != recorded[key]}
+    gaps = (ours - theirs).dropna()
+    gaps = gaps[gaps.index.get_level_values("arm").isin({arm for arm, _, _ in other} - {"start"})]
+    term = within(gaps, gaps.index.get_level_values("arm"), TIE)
+    rows = []
+    for arm in arms:
+        keys = [key for key in ours.index if key[0] == arm]
+        new = [key for key in keys if key not in recorded]
+        known, moved = len(keys) - len(new), [key for key in keys if key in other]
+        found = Estimate(0.0, math.nan, 0)
+        if moved and math.isnan(term.s):
+            new += moved
+            known -= len(moved)
+        elif moved:
+            found = Estimate(gaps.xs(arm, level="arm").mean(), term.s / math.sqrt(known), term.df)
+        if known:
+            kind = "identical" if math.isnan(found.error) else "paired"
+            rows.append((arm, kind, known, sum(key not in other for key in keys if key in recorded), found))
+        if new:
+            expected = prediction(theirs[theirs.index.get_level_values("arm") == arm], ours.loc[new])
+            gap = ours.loc[new].mean() - expected.mean
+            rows.append((arm, "predicted", len(new), 0, Estimate(gap, expected.error, expected.df)))
+    adjusted = holm([found.p for *_, found in rows])
+    judged = max(sum(not math.isnan(p) for p in adjusted), 1)
+    names = ["arm", "kind", "n", "equal", "mean", "half", "p_holm", "agrees"]
+    return pd.DataFrame(
+        [
+            (*row, found.mean, found.half(LEVEL / judged), p, _agrees(row[1], p))
+            for (*row, found), p in zip(rows, adjusted, strict=True)
+        ],
+        columns=names,
+    )
 
 
-def _scores(run: pd.DataFrame) -> dict[str, str]:
-    return {task: f"{score:.{DIGITS}g}" for task, score in zip(run["task"], run["score"], strict=True)}
+def _by_run(runs: pd.DataFrame) -> dict[tuple, dict[str, str]]:
+    """Each run's scores at the digits of a record; its key is arm, seed, start."""
+    return {
+        key: {task: f"{score:.{DIGITS}g}" for task, score in zip(run["task"], run["score"], strict=True)}
+        for key, run in runs.groupby(["arm", "seed", "start"])
+    }
+
+
+def _agrees(kind: str, p_holm: float) -> bool | None:
+    if kind == "identical":
+        return True
+    return None if math.isnan(p_holm) else bool(p_holm >= LEVEL)
 
 
 def agreement_text(results: Results, record: Results | None) -> str:
-    """Whether fresh results agree with the record, in words."""
+    """Whether fresh results agree with the record, in words, and which difference would have been seen."""
     if record is None:
         return "There is no record of this profile to agree with."
     if results.meta == record.meta:
@@ -253,36 +354,49 @@ def agreement_text(results: Results, record: Results | None) -> str:
     if changed := changes(results.meta["params"], record.meta["params"]):
         return f"No agreement is claimed: the record is of another experiment, with {'; '.join(changed)}."
     table = agreement(results.runs, record.runs)
-    total, known, same = (int(table[name].sum()) for name in ("runs", "recorded", "identical"))
+    total, same = int(table["n"].sum()), int(table["equal"].sum())
     lines = [f"{same} of {total} runs equal the recorded run of the same settings, seed and start."]
     ours, theirs = (found.meta.get("numerics_version") for found in (results, record))
     if ours != theirs:
         lines = [
             f"The record is of numerics version {_listed(theirs)}, these runs are of {_listed(ours)}: none is expected "
-            "to equal its recorded run, and all are judged as fresh."
+            "to equal its recorded run."
         ]
-    if known > same:
-        lines.append(f"{known - same} differ from theirs, as they may on another kind of machine.")
-    for row in table[table["agrees"] != "identical"].itertuples():
-        lines.append(f"{ARMS[row.Index].title}: {_as_predicted(row)}.")
-    outside = int((table["agrees"] == "outside").sum())
-    if outside:
-        verdict = f"Disagrees with the record in {outside} of {len(table)} arms; by chance, one in 20."
-    elif (table["agrees"] == "no interval").any():
+    lines += _how_judged(table)
+    lines += [_as_agreed(row) for row in table[table["kind"] != "identical"].itertuples()]
+    verdict = "Agrees with the record."
+    if outside := table.loc[table["agrees"].eq(False), "arm"].nunique():
+        verdict = (
+            f"Disagrees with the record in {outside} of {table['arm'].nunique()} arms; "
+            "by chance some arm does in one comparison of 20."
+        )
+    elif table["agrees"].isna().any():
         verdict = "Agreement with the record cannot be judged."
-    else:
-        verdict = "Agrees with the record."
-    return "\n".join([verdict, *lines])
+    return "\n".join([verdict, *(fill(line) for line in lines)])
 
 
 def _listed(versions) -> str:
     return " and ".join(map(str, versions or ["unknown"]))
 
 
-def _as_predicted(row) -> str:
-    if row.agrees == "no interval":
-        return "too few recorded runs for a prediction interval"
-    return (
-        f"mean {row.mean:.1f} of {row.fresh} fresh run{'s' * (row.fresh > 1)}, {row.agrees} "
-        f"the record's prediction interval [{row.low:.1f}, {row.high:.1f}]"
-    )
+def _how_judged(table: pd.DataFrame) -> list[str]:
+    """What was done with the runs that are not identical, and which difference it could see."""
+    words = {
+        "paired": "Runs of recorded seeds that differ, as they may on another kind of machine, are judged by fresh − "
+        "recorded, with a standard deviation pooled over arms",
+        "predicted": "Other runs are held against what the record predicts for as many seeds of their starts",
+    }
+    judged = table.dropna(subset=["half"])
+    return [
+        f"{text}; Holm over {len(judged)}. In every arm a difference beyond {part['half'].max():.1f} points would show."
+        for kind, text in words.items()
+        if not (part := judged[judged["kind"] == kind]).empty
+    ]
+
+
+def _as_agreed(row) -> str:
+    title, runs = ARMS[row.arm].title, f"{row.n} {'pair' if row.kind == 'paired' else 'run'}{'s' * (row.n > 1)}"
+    if row.agrees is None:
+        return f"{title}: {runs}, too few recorded runs to predict by."
+    verdict = "agrees" if row.agrees else "differs"
+    return f"{title}: {row.mean:+.1f} points from the record ({runs}), {p_text(row.p_holm)}: {verdict}."

@@ -7,6 +7,7 @@ import pytest
 
 from agpo_core import paths
 from agpo_core.experiments import grid, records, report
+from agpo_core.experiments.comparison import t_interval
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.verdicts import Pair, claimed, judge
 
@@ -55,8 +56,39 @@ def test_the_differences_are_paired_with_grpo_and_with_the_start():
     scores = {"start": 0.30, "grpo": 0.50, "agpo": 0.49}
     runs = pd.DataFrame([row(arm, score=score) for arm, score in scores.items()])
     table = report.differences(runs)
-    assert table.loc["GRPO"].tolist() == ["+20.0", "", ""]
-    assert table.loc["AGPO"].tolist() == ["+19.0", "-1.0", "1"]
+    assert table.loc["GRPO"].tolist() == ["+20.0", "", "", ""]
+    assert table.loc["AGPO"].tolist() == ["+19.0", "-1.0", "", "1"]  # one pair: nothing to test
+
+
+def test_the_p_of_a_table_is_corrected_over_its_differences():
+    # differences of 2 3 4, of 0 1 2 and of 7 7 7 points: raw p .035 and .225; equal ones are not tested
+    scores = {"grpo": (0.5, 0.5, 0.5), "agpo": (0.52, 0.53, 0.54), "rloo": (0.50, 0.51, 0.52), "ppo": (0.57,) * 3}
+    runs = pd.DataFrame([row(arm, seed, score=s) for arm, of_arm in scores.items() for seed, s in enumerate(of_arm)])
+    table = report.differences(runs)
+    assert table["p (Holm)"].to_dict() == {"GRPO": "", "AGPO": "0.070", "RLOO": "0.225", "PPO, value head": ""}
+    assert report.gaps(runs)["agpo"] == ("+3.0 ± 2.5", "0.070")
+
+
+def test_a_table_and_the_summary_say_what_the_intervals_speak_of(results):
+    runs = results.runs
+    for table in (report.measured(runs), report.differences(runs), report.overview(runs)):
+        assert table.columns.name == "± of these starts"  # three seeds over two starts: one has two
+    assert "speaks of these starts" in report.summary(results, PAIRS, None).replace("\n", " ")
+    apart = runs[runs["seed"].isin([0, 42, 1337])]  # a seed each
+    assert report.measured(apart).columns.name == "± of starts like these"
+    tasks = report.measured(runs).loc["GRPO", "steps"]
+    grpo = runs[(runs["arm"] == "grpo") & (runs["task"] == "steps")].set_index("start")["score"]
+    assert tasks == t_interval(100 * grpo).text() != t_interval((100 * grpo).tolist()).text()
+
+
+def test_starts_with_unequal_numbers_of_seeds_are_said_to_have_them(launched, params):
+    def said(**changed):
+        results = grid.run("starts", params | {"methods": ["start", "grpo"]} | changed)
+        return report.reading(results, judge(results.runs, [])).replace("\n  ", " ")
+
+    assert "equally many seeds: tiny-qwen2-a 2, tiny-qwen2-b 1." in said(seeds=[1, 2, 3])
+    assert "equally many seeds: tiny-qwen2-a 1, tiny-qwen2-b 0." in said(seeds=[1])
+    assert "equally many" not in said(seeds=[1, 2, 3, 4])
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_main_effects_are_paired_differences_averaged_over_the_other_factor(squa
 
 def test_the_table_of_learned_rewards_has_gold_in_its_own_unit_and_at_its_best(square):
     table = rewards.rlhf(square)
-    assert list(table["normaliser"]) == ["", "local", "local", "global", "global"]
+    assert list(table["normaliser"]) == ["", "local", "local", "global", "global", "", "", ""]  # three differences
     assert table.loc["supervised start", "gold"] == "2.00"
     assert table.loc["supervised start", "gold on dev, highest"] == ""
     assert table.loc["GRPO", "gold"] == table.loc["GRPO", "gold on dev, at the end"] == "1.50 ± 6.35"  # seeds 1 and 2
@@ -85,3 +85,18 @@ def test_tools_are_shown_by_kind_of_start():
     # after 6 updates, after 20 (not recorded), test, calls, failures
     assert list(easy.loc["PPO, value head"]) == ["30.0", "", "90.0", "1.0", "50.0"]
     assert hard.loc["PPO, value head", "test"] == "10.0"
+
+
+def test_differences_stand_below_the_arms_and_a_star_is_given_after_the_correction():
+    runs = []
+    for seed in range(8):
+        # on t: 10 points with a scatter of 1; on u: 3 points with a scatter of 3, raw p .02
+        wobble = 0.01 if seed % 2 else -0.01
+        for arm, t, u in (("grpo", 0.5, 0.5), ("rloo", 0.6 + wobble, 0.53 + 3 * wobble), ("remax", 0.5, 0.5 + wobble)):
+            start = "ab"[seed // 4]
+            runs += [{**run(arm, seed, score=s), "task": task, "start": start} for task, s in (("t", t), ("u", u))]
+    table = rewards.by_task(record(runs))
+    # s = sqrt(8 / 6) within two starts of four, t(.975, 6) = 2.447: half 2.447 · sqrt(8 / 6) / sqrt(8) = 1.0
+    assert table.loc["RLOO − GRPO"].tolist() == ["+10.0 ± 1.0 *", "+3.0 ± 3.0"]
+    assert table.loc["ReMax − GRPO"].tolist() == ["+0.0", "+0.0 ± 1.0"]  # equal: no interval, no test
+    assert table.columns.name == "± of these starts" and "GRPO − GRPO" not in table.index

@@ -2,13 +2,27 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from agpo_core.experiments import published, records
+from agpo_core.experiments.comparison import pairs_needed
 from agpo_core.experiments.grid import ARMS
 from agpo_core.experiments.records import Results
-from agpo_core.experiments.verdicts import Pair, agreement, agreement_text, answers, claimed, in_print, judge, verdicts
+from agpo_core.experiments.verdicts import (
+    CONTROLS,
+    Pair,
+    agreement,
+    agreement_text,
+    answers,
+    claimed,
+    controls,
+    in_print,
+    judge,
+    verdicts,
+)
 
 A_CLAIM = published.Claim(99, "R++", "§9", "AGPO scores higher.", "none")
 
@@ -82,7 +96,7 @@ def test_equal_differences_are_no_proof_of_anything(gap, n, relation):
     row = judged.iloc[0]
     assert row["verdict"] == "inconclusive" and math.isnan(row["p"]) and math.isnan(row["half"])
     text = verdicts(judged, [pair])
-    assert f"{100 * gap:+.1f} points, equal in {n} pairs, no interval" in text
+    assert f"{100 * gap:+.1f} points, equal within each start in {n} pairs, no interval" in text
     assert "equal differences have no spread to judge them by" in text
 
 
@@ -95,20 +109,62 @@ def test_equality_can_be_contradicted_on_either_side_and_is_never_proved():
     assert "no difference is shown, nor that there is none" in verdicts(judged, [pair])
 
 
-def test_a_pair_without_a_claim_is_measured_and_not_judged_and_does_not_count_in_the_correction():
+def test_a_pair_without_a_claim_has_no_verdict_and_does_not_count_in_the_correction_of_the_claims():
     runs = runs_of(grpo=[0.50, 0.50, 0.50], agpo=[0.52, 0.53, 0.54], agpo_global=[0.60, 0.61, 0.63])
-    pairs = [said("agpo", "grpo"), Pair("agpo_global", "agpo")]
+    pairs = [said("agpo", "grpo"), Pair("agpo_global", "agpo", asks="Does it help?")]
     judged = judge(runs, pairs)
     assert judged["verdict"].tolist() == ["supported", "no claim"]
-    assert math.isnan(judged["p_holm"][1]) and judged["half"][1] > 0
+    assert judged["family"].tolist() == [1, 1]  # each kind is corrected apart
     lines = verdicts(judged, pairs).split("\n\n")[1].splitlines()
     # differences of 8, 8 and 9 points: mean 8.3, s = 1 / sqrt 3, half = 4.303 / 3
     assert lines == [
         "AGPO, global against AGPO",
         "  claim      none",
+        "  asks       Does it help?",
         "  published  no table of either paper scores both",
-        "  measured   +8.3 points, 95 % interval [+6.9, +9.8], 3 pairs",
+        "  measured   +8.3 points, 95 % interval [+6.9, +9.8], 3 pairs, p = 0.002 (Holm over 1 pairs",
+        "             without a claim)",
     ]
+
+
+def test_pairs_without_a_claim_are_corrected_among_themselves():
+    runs = runs_of(grpo=[0.50, 0.50, 0.50], agpo=[0.52, 0.53, 0.54], rloo=[0.50, 0.51, 0.48], ppo=[0.51] * 3)
+    judged = judge(runs, [Pair(arm, "grpo") for arm in ("agpo", "rloo", "ppo", "dpo")])
+    assert judged["p_holm"][0] == pytest.approx(2 * judged["p"][0])  # equal and missing ones were not tested
+    assert judged["family"].tolist() == [2] * 4 and judged["verdict"].tolist() == ["no claim"] * 4
+
+
+def test_the_pairs_that_are_named_reckon_with_the_correction():
+    runs = runs_of(grpo=[0.50, 0.50, 0.50], agpo=[0.50, 0.51, 0.52], rloo=[0.50, 0.51, 0.48])
+    pairs = [said("agpo", "grpo"), said("rloo", "grpo")]
+    judged = judge(runs, pairs)
+    assert judged["needed"][0] == pairs_needed([0.0, 1.0, 2.0], 0.025) > 10
+    assert "80 % power at the level 0.05 / 2 of one among 2" in verdicts(judged, pairs).replace("\n" + " " * 13, " ")
+
+
+def test_what_two_starts_differ_by_does_not_blur_a_verdict():
+    # +1 and +2 from one start, +7 and +8 from the other: mean 4.5, s = sqrt(.5), t = 4.5 / (s / 2) = 12.7, df 2
+    runs = runs_of(grpo=[0.5] * 4, agpo=[0.51, 0.52, 0.57, 0.58])
+    of_two = runs.assign(start=["a", "a", "b", "b"] * 2)
+    row, plain = (judge(table, [said("agpo", "grpo")]).iloc[0] for table in (of_two, runs))
+    assert (row["verdict"], plain["verdict"]) == ("supported", "inconclusive") and row["about"] == "these starts"
+    assert row["p"] == pytest.approx(2 * stats.t.sf(4.5 / (math.sqrt(0.5) / 2), 2))
+    apart = runs.assign(start=list("abcd") * 2)
+    judged = judge(apart, [said("agpo", "grpo")])
+    assert judged["about"][0] == "starts like these" and judged["half"][0] == pytest.approx(plain["half"])
+    assert verdicts(judged, [said("agpo", "grpo")]).endswith("it speaks of starts like these.")
+
+
+def test_every_control_asks_something_and_is_no_claim_of_the_same_experiment():
+    named = {name for arm, baseline, _ in CONTROLS for name in (arm, baseline)}
+    assert named - {"grpo_matched_compute"} <= set(ARMS)
+    unordered = [frozenset((arm, baseline)) for arm, baseline, _ in CONTROLS]
+    assert len(set(unordered)) == len(CONTROLS) and all(asks.endswith("?") for *_, asks in CONTROLS)
+    for experiment in ("agpo_table1_main_results", "methods_overview", "rpp_table4_tool_use"):
+        both = [*claimed(experiment, ARMS), *controls(experiment, ARMS)]
+        pairs = {frozenset((pair.arm, pair.baseline)) for pair in both}
+        assert len(pairs) == len(both)
+    assert [pair.arm for pair in controls("methods_overview", ["agpo", "grpo", "rloo"])] == ["rloo"]
 
 
 def test_a_claim_states_its_paper_its_place_and_its_numbers_and_ours_on_lines_of_their_own():
@@ -122,6 +178,8 @@ def test_a_claim_states_its_paper_its_place_and_its_numbers_and_ours_on_lines_of
         "  published  AGPO Table 1: +1.32 points on average, ahead on 7 of 9 scores",
         "  measured   +3.0 points, 95 % interval [+0.5, +5.5], 3 pairs, p = 0.035 (Holm over 1)",
         "  verdict    supported at this scale",
+        "",
+        "± is a 95 % t-interval by the scatter of seeds within a start: it speaks of these starts.",
     ]
 
 
@@ -165,7 +223,8 @@ def test_every_claim_has_an_answer_and_it_follows_from_the_record():
     runs = records.load("methods_overview", "tiny").runs
     row = judge(runs, claimed("methods_overview", set(runs["arm"]))).set_index(["arm", "baseline"]).loc["agpo", "ppo"]
     assert by_number[2] == [
-        f"{row['verdict']} in `methods_overview`: AGPO above PPO, value head, {row['mean']:+.1f} ± {row['half']:.1f}"
+        f"{row['verdict']} in `methods_overview`: AGPO above PPO, value head, {row['mean']:+.1f} ± {row['half']:.1f} "
+        f"({row['about']})"
     ]
     assert by_number[22] == ["does not hold, by a test"] and by_number[4][0].startswith("only on a GPU")
 
@@ -177,8 +236,13 @@ RECORD = runs_of(grpo=[0.51, 0.52, 0.53])
 
 def fresh(*scores: float, first_seed: int = 10) -> pd.DataFrame:
     runs = runs_of(grpo=list(scores))
-    runs["seed"] += first_seed
-    return runs.assign(hash=[f"grpo{seed}" for seed in runs["seed"]])
+    return runs.assign(seed=runs["seed"] + first_seed)
+
+
+def shifted(runs: pd.DataFrame, **by: list[float]) -> pd.DataFrame:
+    """The same runs with other scores: points added, by arm and seed."""
+    change = [by[arm][seed] / 100 for arm, seed in zip(runs["arm"], runs["seed"], strict=True)]
+    return runs.assign(score=runs["score"] + change, macro=runs["macro"] + change)
 
 
 def text_of(runs: pd.DataFrame, record: pd.DataFrame, **changed) -> str:
@@ -186,50 +250,108 @@ def text_of(runs: pd.DataFrame, record: pd.DataFrame, **changed) -> str:
     return agreement_text(
         Results(runs, meta={"params": params | changed}),
         Results(record, meta={"params": params, "profile": "tiny"}),
-    )
+    ).replace("\n", " ")
 
 
 def test_the_same_runs_with_the_same_scores_are_identical():
-    assert agreement(RECORD, RECORD).loc["grpo", "agrees"] == "identical"
-    text = text_of(RECORD.iloc[:2], RECORD)
-    assert text.startswith("Agrees with the record.\n2 of 2 runs equal the recorded run")
+    table = agreement(RECORD, RECORD)
+    assert table[["kind", "n", "equal", "agrees"]].values.tolist() == [["identical", 3, 3, True]]
+    assert text_of(RECORD.iloc[:2], RECORD) == (
+        "Agrees with the record. 2 of 2 runs equal the recorded run of the same settings, seed and start."
+    )
 
 
 def test_scores_are_compared_at_the_digits_that_a_record_keeps():
     rounded = RECORD.assign(score=RECORD["score"] + 1e-9)
-    assert agreement(rounded, RECORD).loc["grpo", "identical"] == 3
+    assert agreement(rounded, RECORD)["equal"].tolist() == [3]
 
 
-def test_fresh_seeds_are_held_against_the_prediction_interval():
+def test_runs_of_recorded_seeds_are_judged_by_paired_differences_pooled_over_arms():
+    record = runs_of(grpo=[0.41, 0.52, 0.63], agpo=[0.45, 0.50, 0.61], rloo=[0.4, 0.5, 0.6])
+    runs = shifted(record, grpo=[0, 1, 2], agpo=[-3, 0, 0], rloo=[0, 0, 0])
+    table = agreement(runs, record).set_index("arm")
+    # squares 2 and 6 about the means 1 and -1, four degrees of freedom: s = sqrt 2; identical arms tell nothing of s
+    assert table["kind"].to_dict() == {"grpo": "paired", "agpo": "paired", "rloo": "identical"}
+    assert table["mean"].to_dict() == pytest.approx({"grpo": 1.0, "agpo": -1.0, "rloo": 0.0})
+    error = math.sqrt(2 / 3)
+    assert table["half"]["grpo"] == pytest.approx(stats.t.ppf(1 - 0.05 / 4, 4) * error)  # two arms are judged
+    assert table["p_holm"]["agpo"] == pytest.approx(min(2 * 2 * stats.t.sf(1 / error, 4), 1))
+    text = text_of(runs, record)
+    assert text.startswith("Agrees with the record. 6 of 9 runs equal")
+    assert f"Holm over 2. In every arm a difference beyond {table['half']['grpo']:.1f} points would show." in text
+
+
+def test_pairs_see_what_three_seeds_of_one_arm_cannot():
+    rng = np.random.default_rng(0)
+    arms = ["grpo", "agpo", "rloo", "ppo", "remax"]
+    record = runs_of(**{arm: list(rng.normal(0.5, 0.05, 3)) for arm in arms})  # seeds differ by five points
+    noise = {arm: rng.normal(0, 0.5, 3) for arm in arms}
+    agrees = agreement(shifted(record, **noise), record)
+    assert agrees["agrees"].all()
+    broken = agreement(shifted(record, **noise | {"agpo": noise["agpo"] + 2.5}), record).set_index("arm")
+    assert broken["agrees"].to_dict() == {arm: arm != "agpo" for arm in ARMS if arm in arms}
+    assert broken["half"].max() < 1.5 < agreement(shifted_seeds(record), record)["half"].min()
+    text = text_of(shifted(record, **noise | {"agpo": noise["agpo"] + 2.5}), record)
+    assert text.startswith("Disagrees with the record in 1 of 5 arms; by chance some arm does")
+
+
+def shifted_seeds(runs: pd.DataFrame) -> pd.DataFrame:
+    return runs.assign(seed=runs["seed"] + 100)
+
+
+def test_by_chance_some_arm_differs_in_one_comparison_of_twenty_at_most():
+    rng = np.random.default_rng(1)
+    record = runs_of(**{arm: [0.4, 0.5, 0.6] for arm in ("grpo", "agpo", "rloo", "ppo")})
+    arms, trials = record["arm"].unique(), 60
+    found = sum(
+        not agreement(shifted(record, **{arm: rng.normal(0, 1, 3) for arm in arms}), record)["agrees"].all()
+        for _ in range(trials)
+    )
+    assert found / trials < 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
+
+
+def test_fresh_seeds_are_held_against_what_the_record_predicts():
     # record: mean 52, s = 1, t(.975, 2) sqrt(1/3 + 1/2) = 3.928
     table = agreement(fresh(0.50, 0.49), RECORD)
-    assert table.loc["grpo", ["low", "high"]].tolist() == pytest.approx([48.072, 55.928], abs=1e-3)
-    assert table.loc["grpo", "agrees"] == "within"
-    assert agreement(fresh(0.48, 0.48), RECORD).loc["grpo", "agrees"] == "outside"
+    assert table[["kind", "n", "agrees"]].values.tolist() == [["predicted", 2, True]]
+    assert table[["mean", "half"]].values.tolist()[0] == pytest.approx([-2.5, 3.928], abs=1e-3)
     text = text_of(fresh(0.48, 0.48), RECORD)
     assert text.startswith("Disagrees with the record in 1 of 1 arms")
-    assert "mean 48.0 of 2 fresh runs, outside the record's prediction interval [48.1, 55.9]" in text
+    assert "a difference beyond 3.9 points would show" in text and "GRPO: -4.0 points from the record (2 runs)" in text
 
 
-def test_the_same_runs_with_other_scores_are_said_to_differ_and_are_judged_as_fresh():
-    other = RECORD.assign(score=RECORD["score"] + 0.01, macro=RECORD["macro"] + 0.01)
-    text = text_of(other, RECORD)
-    assert text.startswith("Agrees with the record.\n0 of 3 runs equal")
-    assert "3 differ from theirs, as they may on another kind of machine" in text
+def test_fresh_seeds_are_compared_with_their_own_starts():
+    scores = [0.30, 0.31, 0.32, 0.60, 0.61, 0.62]
+    record = runs_of(grpo=scores).assign(start=list("aaabbb"))
+    one = fresh(0.605).assign(start="b")  # far from the record's mean, and where b lies
+    assert agreement(one, record)["mean"].tolist() == pytest.approx([-0.5])
+    assert agreement(one.assign(start="a"), record)["agrees"].tolist() == [False]
 
 
-def test_a_record_of_other_numerics_is_said_to_be_one_and_judges_by_the_interval_alone():
-    runs = fresh(0.50, 0.49)
-    results, record = Results(runs), Results(RECORD)
+def test_an_arm_can_have_recorded_and_new_seeds():
+    runs = pd.concat([shifted(RECORD, grpo=[0.1, 0.2, 0.6]), fresh(0.52, 0.53)])
+    assert agreement(runs, RECORD)[["kind", "n"]].values.tolist() == [["paired", 3], ["predicted", 2]]
+
+
+def test_paired_differences_without_spread_are_judged_as_new_seeds():
+    for runs in (shifted(RECORD, grpo=[1, 1, 1]), shifted(RECORD, grpo=[1, 0, 0]).iloc[:1]):
+        table = agreement(runs, RECORD)
+        assert table["kind"].tolist() == ["predicted"] and table["agrees"].tolist() == [True]
+    assert text_of(shifted(RECORD, grpo=[1, 1, 1]), RECORD).startswith("Agrees with the record. 0 of 3 runs equal")
+
+
+def test_a_record_of_other_numerics_is_said_to_be_one_and_its_runs_are_paired_all_the_same():
+    results, record = Results(shifted(RECORD, grpo=[0.5, -0.5, 0.2])), Results(RECORD)
     for found, versions in ((results, [2]), (record, [1])):
         found.meta = {"params": {"horizon": 5.0}, "profile": "tiny", "numerics_version": versions}
     text = agreement_text(results, record)
     assert text.startswith("Agrees with the record.\nThe record is of numerics version 1, these runs are of 2: none is")
-    assert "equal the recorded run of" not in text and "within the record's prediction interval" in text
+    assert "equal the recorded run of" not in text and "GRPO: +0.1 points from the record (3 pairs)" in text
 
 
 def test_a_record_of_one_run_and_a_missing_record_judge_nothing():
     assert "cannot be judged" in text_of(fresh(0.5), RECORD.iloc[:1])
+    assert "cannot be judged" in text_of(runs_of(rloo=[0.5, 0.6]), RECORD)  # an arm that the record lacks
     assert "no record of this profile" in agreement_text(Results(RECORD), None)
 
 

@@ -34,7 +34,7 @@ def method_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
         present = sorted((arm for arm in arms if arm in set(arms_of(runs))), key=lambda arm: -scores[arm].mean())
         for arm in present:
             gap = t_interval(paired(runs, arm, "grpo") if arm != "grpo" else [])
-            rows[arm] = (family, *t_interval(scores[arm]), *gap)
+            rows[arm] = (family, *t_interval(scores[arm])[:3], *gap[:3])
     data = pd.DataFrame.from_dict(rows, orient="index", columns=SCORES)
     with plt.rc_context(PLAIN):
         figure, (left, right) = plt.subplots(

@@ -47,7 +47,7 @@ def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
     rows = {}
     for arm in arms:
         gap = t_interval(paired(runs, arm, "grpo") if arm != "grpo" else [])
-        rows[arm] = (*t_interval(scores[arm]), *gap)
+        rows[arm] = (*t_interval(scores[arm])[:3], *gap[:3])
     data = pd.DataFrame.from_dict(rows, orient="index", columns=SCORES)
     with plt.rc_context(PLAIN):
         figure, (left, right) = plt.subplots(
@@ -208,7 +208,8 @@ def dev_points(scored: pd.DataFrame) -> pd.DataFrame:
     scored = scored.assign(evaluation=scored.groupby(["arm", "seed", "start"]).cumcount())
     rows = []
     for (arm, evaluation), points in scored.groupby(["arm", "evaluation"]):
-        rows.append((arm, evaluation, points["progress"].mean(), *t_interval(100 * points["dev"])))
+        dev = 100 * points.set_index("start")["dev"]
+        rows.append((arm, evaluation, points["progress"].mean(), *t_interval(dev)[:3]))
     return pd.DataFrame(rows, columns=POINTS)
 
 

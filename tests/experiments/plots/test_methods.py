@@ -35,7 +35,7 @@ def test_scores_are_drawn_with_their_interval_and_their_difference_from_grpo(res
     assert set(data.index) == set(METHODS) - {"start"}
     rloo = t_interval(macro(results.runs)["rloo"])
     gap = t_interval(paired(results.runs, "rloo", "grpo"))
-    assert data.loc["rloo"].tolist()[1:] == pytest.approx([*rloo, *gap])
+    assert data.loc["rloo"].tolist()[1:] == pytest.approx([*rloo[:3], *gap[:3]])
     for _, family in data.groupby("family", sort=False):
         assert family["score"].is_monotonic_decreasing
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [grid.ARMS[a].title for a in data.index]

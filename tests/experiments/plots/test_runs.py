@@ -30,7 +30,7 @@ def test_scores_are_drawn_with_their_interval_and_their_difference_from_grpo(res
     figure, data = plots.main_results(results)
     agpo = t_interval(macro(results.runs)["agpo"])
     gap = t_interval(paired(results.runs, "agpo", "grpo"))
-    assert data.loc["agpo"].tolist() == pytest.approx([*agpo, *gap])
+    assert data.loc["agpo"].tolist() == pytest.approx([*agpo[:3], *gap[:3]])
     assert data.loc["grpo", "pairs"] == 0
     left, right = figure.axes
     assert [label.get_text() for label in left.get_yticklabels()] == [grid.ARMS[arm].title for arm in data.index]
