@@ -173,7 +173,7 @@ PARTS = {
     "adapters": {"lora_rank": 2},
     "adapters beside a copy": {"lora_rank": 2, "reference": "frozen_copy"},
     "adapters of both models": {"method": "ppo_critic", "lora_rank": 2},
-    "no copy for DPO": {"method": "dpo"},
+    "no copy for DPO": {"method": "dpo", "horizon": 3.0},
 }
 
 
