@@ -501,8 +501,6 @@ def _check_dpo(c: TrainConfig) -> None:
     """DPO samples at tau_base and has a loss of its own: what asks for more than that is refused."""
     if c.group_size == 1:
         raise ConfigError("dpo pairs completions of one prompt, and group_size is 1: use at least 2.")
-    if c.dtype == "bfloat16":
-        raise ConfigError("dpo has no float32 weights beside bfloat16 ones to add small updates to: set dtype float32.")
     for name, unread in (("critic", "none"), ("clip", "fixed"), ("temperature", "fixed"), ("kl_control", "fixed")):
         if getattr(c, name) != unread:
             raise ConfigError(f"dpo does not read {name}: set it to {unread}.")

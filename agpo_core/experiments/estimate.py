@@ -118,7 +118,7 @@ def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int, limit: 
 
     weights      b (N + A)            b bytes a number: 4 in float32, 2 in bfloat16; A numbers of LoRA's adapters
     critic       b (N + A + D + 1)    of a critic that is a model of its own; b (D + 1) of a head on width D
-    reference    b (N + A)            of each frozen copy; adapters that are switched off need none, DPO makes its own
+    reference    b (N + A)            of each frozen copy; adapters that are switched off need none, nor does DPO
     reward model b N_r                of N_r parameters, frozen, where it gives the reward
     gradients    b T / R              of T trained numbers: N, or with LoRA A, and the critic's; ZeRO-2 shards gradients
                                       and states over R ranks
@@ -152,18 +152,19 @@ def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int, limit: 
 
 
 def frozen_copies(config: TrainConfig) -> int:
-    """Copies of the start that a run holds: its reference's, and the one that DPO's loss makes for itself."""
+    """Copies of the start that a run holds for its reference."""
     automatic = config.reference == "auto" and config.lora_rank == 0 and config.beta > 0
-    return (config.reference == "frozen_copy" or automatic) + (config.method == "dpo")
+    return int(config.reference == "frozen_copy" or automatic)
 
 
 def _training_batch(shape: Shape, config: TrainConfig, ranks: int, b: int) -> float:
     """Bytes of activations and logits of the largest forward that is trained on."""
     per_step = math.ceil(config.prompts_per_update / config.minibatches / ranks)
     prompts = min(config.micro_batch_prompts or per_step, per_step)
+    sequences = prompts * config.group_size
     if config.method == "dpo":
-        prompts = per_step  # TRL's trainer takes a minibatch whole
-    tokens = prompts * config.group_size * config.max_sequence_tokens
+        sequences += sequences % 2  # whole pairs
+    tokens = sequences * config.max_sequence_tokens
     depth = LAYER_WIDTHS * shape.layers  # with checkpointing: a layer's input, and one layer whole
     if config.activation_checkpointing:
         depth = shape.layers + LAYER_WIDTHS

@@ -1,8 +1,7 @@
-"""Supervised fine-tuning, direct preference optimisation and reward models: thin calls into TRL."""
+"""Supervised fine-tuning and reward models: thin calls into TRL."""
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from tempfile import TemporaryDirectory
@@ -78,92 +77,6 @@ def sft(
         trainer = SFTTrainer(model, arguments, train_dataset=data, processing_class=tokenizer)
         trainer.train()
     return trainer.state.log_history
-
-
-def dpo(
-    model,
-    tokenizer,
-    pairs: Sequence[tuple[list[int], list[int], list[int]]],
-    *,
-    beta: float,
-    batch_size: int,
-    epochs: int,
-    learning_rate: float,
-    warmup: float = 0.0,
-    adam_betas: tuple[float, float] = (0.9, 0.95),
-    weight_decay: float = 0.0,
-    max_grad_norm: float = 1.0,
-    seed: int = 0,
-    at_once: int | None = None,
-) -> list[dict]:
-    """Train `model` in place on preference pairs with TRL's DPOTrainer (Rafailov et al. 2023).
-
-    The reference is the model as it is given: a frozen copy, or of a model with adapters a copy of these.
-
-    Args:
-        model: a causal language model, or one in PEFT's wrapper, whose adapters alone are then trained; in its own
-            dtype, with activation checkpointing where it has that switched on.
-        tokenizer: its tokenizer; pads.
-        pairs: (prompt, chosen completion, rejected completion), token ids, trained on as they are.
-        beta: of Rafailov et al.'s Eq. 7: how strongly the reference holds.
-        batch_size: pairs per optimizer step.
-        epochs: passes over the pairs.
-        learning_rate: peak; linear warm-up over the share `warmup` of the steps, then cosine to zero.
-        warmup, adam_betas, weight_decay, max_grad_norm: of the optimiser.
-        seed: order of the pairs.
-        at_once: pairs per forward, at most; None: a step's. Changes memory, and numbers by rounding alone.
-    Returns:
-        TRL's log: a dict for every step, with loss, rewards/margins and more.
-    Raises:
-        ValueError: there is no pair.
-    """
-    from datasets import Dataset
-    from transformers import PrinterCallback
-    from trl import DPOConfig, DPOTrainer
-
-    class OnTokens(DPOTrainer):
-        """TRL's trainer, given the columns that its own preparation makes of texts."""
-
-        def _prepare_dataset(self, dataset, *_):
-            return dataset
-
-    if not pairs:
-        raise ValueError("pairs is empty: no prompt had a better and a worse completion.")
-    columns = ("prompt_ids", "chosen_ids", "rejected_ids")
-    data = Dataset.from_dict(dict(zip(columns, zip(*pairs, strict=True), strict=True)))
-    steps = math.ceil(len(pairs) / batch_size) * epochs
-    part = batch_size
-    if at_once and at_once < batch_size:  # parts of a step weigh the same: all are of one size, the last step's too
-        part = max(n for n in range(1, at_once + 1) if math.gcd(batch_size, len(pairs)) % n == 0)
-    adapters = hasattr(model, "peft_config")
-    with TemporaryDirectory() as folder:  # nothing is saved there; the trainer wants one
-        arguments = DPOConfig(
-            output_dir=folder,
-            beta=beta,
-            per_device_train_batch_size=part,
-            gradient_accumulation_steps=batch_size // part,
-            num_train_epochs=epochs,
-            learning_rate=learning_rate,
-            lr_scheduler_type="cosine",
-            warmup_steps=round(warmup * steps),
-            adam_beta1=adam_betas[0],
-            adam_beta2=adam_betas[1],
-            weight_decay=weight_decay,
-            max_grad_norm=max_grad_norm,
-            max_length=None,
-            router_aux_loss_coef=0.0,  # Eq. 7 alone, of mixtures of experts too
-            logging_steps=1,
-            seed=seed,
-            **SHARED,
-        )
-        # Without one TRL adds a copy of the adapters, "ref".
-        reference = None if adapters else copy.deepcopy(model).requires_grad_(False)
-        trainer = OnTokens(model, reference, arguments, train_dataset=data, processing_class=tokenizer)
-        trainer.remove_callback(PrinterCallback)  # a line a step would drown the log
-        trainer.train()
-    if adapters:
-        model.delete_adapter("ref")
-    return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
 def reward_model(

@@ -1,26 +1,31 @@
-"""DPO: pairs from the start policy, ranked by the task's reward, then TRL's trainer (AGPO §4.2.2).
+"""DPO: pairs from the start policy, ranked by the task's reward, then gradient steps on them (AGPO §4.2.2).
 
 The method is offline: completions are sampled once, from the supervised start, with the streams, prompts and token
 budget of the on-policy methods. What an on-policy run learns from in its updates, DPO learns from afterwards: the very
-tokens that were sampled, each completion with the token that ended it.
+tokens that were sampled, each completion with the token that ended it. Optimiser, schedule, micro-batches and ranks are
+those of the on-policy methods; progress of the schedule is the share of the gradient steps.
 
 pairs.jsonl keeps the pairs, a line an update, and belongs to the run's checkpoint. A run that was broken off goes on
 from them; training on them, which is seeded, is made whole, so that the result is the same to the bit.
 """
 
 import math
-import os
 import time
 from contextlib import closing
 from pathlib import Path
 
-from agpo_core import provenance
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+
+from agpo_core import losses, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import crossed
-from agpo_core.training.baselines import dpo
 from agpo_core.training.interrupts import Interrupts
+from agpo_core.training.policy import completion_logits, token_logps
 from agpo_core.training.rollout import Rollouts
 from agpo_core.training.run import Run
+from agpo_core.training.trial import token_batch
 
 PAIRS = "pairs.jsonl"
 
@@ -39,11 +44,9 @@ def train_dpo(
         stop_after, interrupts, progress: see `train.train`; an update is the samples of one. While the policy is
             trained, a signal is not kept: the pairs are in the checkpoint.
     Raises:
-        ConfigError: started on several ranks or under DeepSpeed, a task has a tool, or no prompt gave a pair.
+        ConfigError: a task has a tool, or no prompt gave a pair.
         Interrupted: a signal came; the checkpoint holds the update that it came in.
     """
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1 or "LOCAL_RANK" in os.environ:
-        raise ConfigError("dpo trains in one process, without DeepSpeed: set launcher to python.")
     with closing(Run(config, run_dir, progress)) as run:
         _train(run, stop_after, interrupts or Interrupts())
 
@@ -69,11 +72,13 @@ def _sample(run: Run, stop_after: int | None, interrupts: Interrupts) -> None:
         prompts = run.prompts(update)
         tau_P = run.per_prompt(run.config.tau_base)
         rollouts = run.rollout(prompts, run.engine.open(prompts), tau_P, update)
-        pairs = preference_pairs(rollouts)
-        horizon.count("train", rollouts.tokens)
-        horizon.tick(time.perf_counter() - begun)
-        provenance.append_jsonl(run.run_dir / PAIRS, {"update": horizon.updates, "pairs": pairs})
-        leaving = interrupts.asked
+        slots, found = (gather_object(mine) for mine in (prompts.slots_P.tolist(), preference_pairs(rollouts)))
+        pairs = [pair for _, of_prompt in sorted(zip(slots, found, strict=True)) for pair in of_prompt]
+        horizon.count("train", run.total(rollouts.tokens))
+        horizon.tick(run.slowest(time.perf_counter() - begun))
+        if run.accelerator.is_main_process:
+            provenance.append_jsonl(run.run_dir / PAIRS, {"update": horizon.updates, "pairs": pairs})
+        leaving = int(run.slowest(interrupts.asked))  # on all ranks, where one was asked
         if crossed(before, horizon.progress, run.config.checkpoint_every) or horizon.done or leaving:
             run.save()
     interrupts.release(leaving)
@@ -86,7 +91,6 @@ def _learn(run: Run) -> None:
         ConfigError: there is none.
         FloatingPointError: a gradient is not finite.
     """
-    c = run.config
     pairs = [tuple(pair) for line in provenance.read_jsonl(run.run_dir / PAIRS) for pair in line["pairs"]]
     if not pairs:
         raise ConfigError(
@@ -95,25 +99,8 @@ def _learn(run: Run) -> None:
         )
     begun = time.perf_counter()
     run.engine.rest()
-    steps = dpo(
-        run.policy,
-        run.tokenizer,
-        pairs,
-        beta=c.dpo_beta,
-        batch_size=max(1, c.prompts_per_update * c.group_size // (2 * c.minibatches)),
-        epochs=c.epochs,
-        learning_rate=c.learning_rate,
-        warmup=c.warmup,
-        adam_betas=c.adam_betas,
-        weight_decay=c.weight_decay,
-        max_grad_norm=c.max_grad_norm,
-        seed=c.seed,
-        at_once=c.micro_batch_prompts and max(1, c.micro_batch_prompts * c.group_size // 2),
-    )
-    norms = [step["grad_norm"] for step in steps]
-    if not all(map(math.isfinite, norms)):
-        raise FloatingPointError("dpo: a gradient is not finite. Lower learning_rate or dpo_beta.")
-    run.horizon.seconds += time.perf_counter() - begun
+    steps = dpo(run, pairs)
+    run.horizon.seconds += run.slowest(time.perf_counter() - begun)
     run.write(
         {
             "update": run.horizon.updates,
@@ -124,12 +111,72 @@ def _learn(run: Run) -> None:
             "seconds_left": 0.0,
             "pairs": len(pairs),
             "loss": sum(step["loss"] for step in steps) / len(steps),
-            "grad_norms": norms,
+            "grad_norms": [step["grad_norm"] for step in steps],
         }
     )
 
 
-def preference_pairs(rollouts: Rollouts) -> list[Pair]:
+def dpo(run: Run, pairs: list[Pair]) -> list[dict]:
+    """Train the policy on preference pairs, with the loss of Rafailov et al. 2023.
+
+    L = mean of `losses.dpo_loss` over the pairs of a step        (Eq. 7)
+
+    A step sees as many completions as a minibatch of an on-policy method, in as many micro-batches, over all ranks.
+    Pairs are drawn in the order of TRL's trainer. The reference is the policy before the first step: its
+    log-probabilities are taken then, and no copy of it is held.
+
+    Args:
+        run: at its start; its policy is trained in place.
+        pairs: all of them, the same on every rank; not empty.
+    Returns:
+        A dict for every step: loss, and grad_norm before clipping.
+    Raises:
+        FloatingPointError: a gradient is not finite.
+    """
+    c, rank, ranks = run.config, run.accelerator.process_index, run.accelerator.num_processes
+    size = max(1, c.prompts_per_update * c.group_size // (2 * c.minibatches))
+    parts = run.accelerator.gradient_accumulation_steps  # of a step on this rank
+    reference_N_2 = _start_logps(run, pairs, at_once=math.ceil(size / (parts * ranks)))
+    steps, log = math.ceil(len(pairs) / size) * c.epochs, []
+    for epoch in range(c.epochs):
+        order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(c.seed + epoch)).tolist()
+        for first in range(0, len(pairs), size):
+            run.set_learning_rate(len(log) / steps)
+            drawn, loss_sum = order[first : first + size], 0.0
+            for part in range(rank * parts, (rank + 1) * parts):
+                mine = drawn[part :: parts * ranks]
+                rows = mine or drawn[:1]  # DeepSpeed counts micro-batches: one without a pair weighs nothing
+                logps_B_2 = _pair_logps(run.model, [pairs[i] for i in rows], run)
+                loss_B = losses.dpo_loss(*logps_B_2.T, *reference_N_2[rows].T, c.dpo_beta)
+                loss = loss_B.sum() / len(drawn) * bool(mine)
+                norm, loss_sum = run.descend(loss), loss_sum + loss.item()
+            if not math.isfinite(norm):
+                raise FloatingPointError("dpo: a gradient is not finite. Lower learning_rate or dpo_beta.")
+            log.append({"loss": run.total(loss_sum), "grad_norm": norm})
+    return log
+
+
+@torch.no_grad()
+def _start_logps(run: Run, pairs: list[Pair], at_once: int) -> Tensor:
+    """What `_pair_logps` gives of all pairs under the policy as it is, (N, 2); the ranks share the work."""
+    mine = range(len(pairs))[run.accelerator.process_index :: run.accelerator.num_processes]
+    found = []
+    for first in range(0, len(mine), at_once):
+        rows = mine[first : first + at_once]
+        found += zip(rows, _pair_logps(run.policy, [pairs[i] for i in rows], run).tolist(), strict=True)
+    return torch.tensor([logps for _, logps in sorted(gather_object(found))], device=run.accelerator.device)
+
+
+def _pair_logps(model, pairs: list[Pair], run: Run) -> Tensor:
+    """Log-probabilities of the chosen and the rejected completion of each pair, summed over tokens, (B, 2)."""
+    completions = [completion for _, *both in pairs for completion in both]
+    batch = token_batch([prompt for prompt, *_ in pairs], completions, run.accelerator.device)
+    logits = completion_logits(model, batch, run.config.shared_prompt)
+    logps_B_T = token_logps(logits, batch.completion_ids_B_T).masked_fill(~batch.present_B_T, 0.0)
+    return logps_B_T.sum(dim=1).view(-1, 2)
+
+
+def preference_pairs(rollouts: Rollouts) -> list[list[Pair]]:
     """The best with the worst completion of each prompt, the second best with the second worst, and so on.
 
     Only pairs whose rewards differ; of equal rewards, the completion drawn first counts as the better. One that was cut
@@ -138,15 +185,17 @@ def preference_pairs(rollouts: Rollouts) -> list[Pair]:
     Args:
         rollouts: graded.
     Returns:
-        (prompt, chosen, rejected), the tokens as they were read and sampled, at most G / 2 a prompt.
+        For each prompt at most G / 2 of (prompt, chosen, rejected), the tokens as they were read and sampled.
     """
-    pairs, G = [], rollouts.group
+    found, G = [], rollouts.group
     rewards, cut = rollouts.rewards_B.tolist(), rollouts.truncated_B.tolist()
     for p, (ids_S, mask_S) in enumerate(zip(rollouts.prompt_ids_P_S, rollouts.prompt_mask_P_S, strict=True)):
         prompt = ids_S[mask_S.bool()].tolist()
+        pairs = []
         ranked = sorted(range(p * G, (p + 1) * G), key=lambda i: -rewards[i])
         for better, worse in zip(ranked[: G // 2], ranked[: -(G // 2) - 1 : -1], strict=True):
             if rewards[better] > rewards[worse] and not cut[better]:
                 both = (rollouts.completion_ids_B_T[i][rollouts.mask_B_T[i]].tolist() for i in (better, worse))
                 pairs.append((prompt, *both))
-    return pairs
+        found.append(pairs)
+    return found

@@ -420,27 +420,37 @@ class Run:
         kept_B_T = minibatch.mask_B_T & minibatch.keep_B.unsqueeze(1)
         size = kept_B_T.sum() if c.aggregation == "token_mean" else kept_B_T.any(dim=1).sum()
         denominator = max(1, self.total(size))
-        # Backward averages over ranks and over micro-batches: undo both, the loss is a sum of parts.
-        scale = accelerator.num_processes * accelerator.gradient_accumulation_steps
         loss_sum, value_loss_sum = 0.0, 0.0
         binds = torch.zeros(3, dtype=torch.float64, device=accelerator.device)
         for part in self._micro(minibatch):
-            with accelerator.accumulate(self.model):
-                loss, value_loss, binding_B_T = minibatch_loss(self.model, part, c, denominator)
-                accelerator.backward(loss * scale)
-                norm = None
-                if accelerator.sync_gradients:
-                    norm = accelerator.clip_grad_norm_(self.model.parameters(), c.max_grad_norm)
-                    norm = self._finite(float(norm))
-                self.optimiser.step()
-                self.optimiser.zero_grad()
+            loss, value_loss, binding_B_T = minibatch_loss(self.model, part, c, denominator)
+            norm = self.descend(loss)
             loss_sum, value_loss_sum = loss_sum + loss.item(), value_loss_sum + value_loss
             active_B_T = part.mask_B_T & (part.advantages_B_T != 0)
             counts = (binding_B_T & part.mask_B_T, active_B_T, part.mask_B_T)
             binds += torch.stack([count_B_T.sum() for count_B_T in counts])
+        norm = self._finite(norm)
         binding, active, tokens = accelerator.reduce(binds, "sum").tolist()
         step = {"loss": self.total(loss_sum), "norm": norm, "binding": binding, "active": active, "tokens": tokens}
         return step if c.critic == "none" else step | {"value_loss": self.total(value_loss_sum)}
+
+    def descend(self, loss: Tensor) -> float | None:
+        """Add the gradient of a part of a step's loss; the last part, of gradient_accumulation_steps, makes the step.
+
+        Every rank gives as many parts; the step's loss is their sum over parts and ranks.
+
+        Returns:
+            At the last part the norm of the whole gradient, before clipping; else None.
+        """
+        accelerator, norm = self.accelerator, None
+        with accelerator.accumulate(self.model):
+            # Backward averages over ranks and over micro-batches: undo both.
+            accelerator.backward(loss * (accelerator.num_processes * accelerator.gradient_accumulation_steps))
+            if accelerator.sync_gradients:
+                norm = float(accelerator.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
+            self.optimiser.step()
+            self.optimiser.zero_grad()
+        return norm
 
     def _finite(self, norm: float) -> float:
         if math.isfinite(norm):

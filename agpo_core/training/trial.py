@@ -36,7 +36,7 @@ def try_out(model: nn.Module, config: TrainConfig, vocabulary: int) -> None:
     name, training = f"model {config.model!r}", model.training
     draw = functools.partial(torch.randint, vocabulary, generator=torch.Generator().manual_seed(0))
     prompts, completions = ([draw((n,)).tolist() for n in lengths] for lengths in (PROMPTS, COMPLETIONS))
-    batch = _trial_batch(prompts, completions, next(model.parameters()).device)
+    batch = token_batch(prompts, completions, next(model.parameters()).device)
     with torch.random.fork_rng(devices=[]):
         with loading.refused(f"{name} cannot be trained here: its forward pass fails."):
             check_two_forwards(model.train(), batch, name)
@@ -152,7 +152,7 @@ def _reads_on_a_cache(model: nn.Module, length: int) -> None:
           past_key_values=cache, use_cache=True)  # fmt: skip
 
 
-def _trial_batch(prompts: list[list[int]], completions: list[list[int]], device):
+def token_batch(prompts: list[list[int]], completions: list[list[int]], device):
     """Token rows as the fields of a batch that a forward reads."""
     S, T = max(map(len, prompts)), max(map(len, completions))
     left = [[0] * (S - len(row)) + row for row in prompts]

@@ -173,6 +173,7 @@ PARTS = {
     "adapters": {"lora_rank": 2},
     "adapters beside a copy": {"lora_rank": 2, "reference": "frozen_copy"},
     "adapters of both models": {"method": "ppo_critic", "lora_rank": 2},
+    "no copy for DPO": {"method": "dpo", "horizon": 3.0},
 }
 
 
@@ -194,7 +195,8 @@ def test_weights_copies_gradients_and_states_are_those_of_a_run(config, tmp_path
         runs.append(run)
         return run
 
-    monkeypatch.setattr(train, "Run", watched)
+    for module in (train, offline):
+        monkeypatch.setattr(module, "Run", watched)
     train.train(c, tmp_path)
     (run,) = runs
     parts = estimate.memory(estimate.shape_of(c.model), c, "python", 1, 80.0)
@@ -212,12 +214,13 @@ def _bytes(tensors) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def test_dpo_holds_a_copy_of_the_start_whatever_its_reference(config):
-    for lora_rank in (0, 2):
-        plain, dpo = config(beta=0.0, lora_rank=lora_rank), config("dpo", lora_rank=lora_rank)
-        shape = estimate.shape_of(plain.model)
-        copies = [estimate.memory(shape, c, "python", 1, 80.0)["reference"] for c in (plain, dpo)]
-        assert copies == [0, estimate.memory(shape, dpo, "python", 1, 80.0)["weights"]]
+@pytest.mark.parametrize("params", [{}, {"lora_rank": 2}, {"micro_batch_prompts": 1}])
+def test_dpo_takes_the_memory_of_a_method_without_a_reference(config, params):
+    plain, dpo = config(beta=0.0, **params), config("dpo", **params)
+    shape = estimate.shape_of(plain.model)
+    for launcher, ranks in (("python", 1), ("deepspeed", 2)):
+        found, expected = (estimate.memory(shape, c, launcher, ranks, 80.0) for c in (dpo, plain))
+        assert found == expected and found["reference"] == 0
 
 
 def test_a_reward_model_adds_its_weights_alone(tmp_path):
@@ -301,7 +304,7 @@ def test_where_a_completion_is_a_token_a_run_generates_what_was_planned(config, 
     runs = []
     for module in (train, offline):
         monkeypatch.setattr(module, "Run", lambda *given: runs.append(Run(*given)) or runs[0])
-    monkeypatch.setattr(offline, "preference_pairs", lambda *given: [("p", "c", "r")])
+    monkeypatch.setattr(offline, "preference_pairs", lambda drawn: [[("p", "c", "r")] for _ in drawn.prompts.problems])
     monkeypatch.setattr(offline, "dpo", lambda *given, **options: [{"loss": 0.0, "grad_norm": 0.0}])
     (offline.train_dpo if c.method == "dpo" else train.train)(c, tmp_path)
     booked = runs[0].horizon.tokens

@@ -1,5 +1,6 @@
-"""DPO: pairs of sampled tokens from the start policy, trained by TRL, evaluated like every other method."""
+"""DPO: pairs of sampled tokens from the start policy, trained on and evaluated as in every other method."""
 
+import copy
 import signal
 import sys
 from types import SimpleNamespace
@@ -7,16 +8,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from agpo_core import losses, provenance
+from agpo_core import provenance
 from agpo_core.config import ConfigError
 from agpo_core.recipes import resolve
 from agpo_core.tasks import MICRO_TASKS, Graded
 from agpo_core.training import offline
 from agpo_core.training import run as run_module
-from agpo_core.training.baselines import dpo
 from agpo_core.training.interrupts import Interrupted, Interrupts
-from agpo_core.training.offline import preference_pairs
-from agpo_core.training.policy import completion_logits, token_logps
+from agpo_core.training.offline import dpo, preference_pairs
 from agpo_core.training.run import Run
 from agpo_core.training.train import main, train
 from tests.training.chats import CHATS, folder_of
@@ -55,34 +54,31 @@ def graded(rewards, cut=()):
 )
 def test_pairs_by_hand(rewards, cut, expected):
     tokens = [tuple([10 + i] * (i + 1) for i in pair) for pair in expected]
-    assert preference_pairs(graded(rewards, cut)) == [([7, 8], *pair) for pair in tokens]
+    assert preference_pairs(graded(rewards, cut)) == [[([7, 8], *pair) for pair in tokens]]
 
 
 @pytest.fixture
 def watched(monkeypatch):
-    """What a run sampled, and the sequences that TRL trained on: {"rollouts": [...], "rows": [...]}."""
-    from trl.trainer.dpo_trainer import DataCollatorForPreference
-
+    """What a run sampled, and the sequences that it computed gradients of: {"rollouts": [...], "rows": [...]}."""
     seen = {"rollouts": [], "rows": []}
-    rollout, collate = Run.rollout, DataCollatorForPreference.torch_call
+    rollout, logps = Run.rollout, offline._pair_logps
 
     def keep_rollout(self, *arguments):
         seen["rollouts"].append(rollout(self, *arguments))
         return seen["rollouts"][-1]
 
-    def keep_rows(self, examples):
-        batch = collate(self, examples)
-        for ids, mask, answer in zip(batch["input_ids"], batch["attention_mask"], batch["completion_mask"]):
-            seen["rows"].append((tuple(ids[mask.bool()].tolist()), int(answer.sum())))
-        return batch
+    def keep_rows(model, pairs, run):
+        if torch.is_grad_enabled():
+            seen["rows"] += [((*prompt, *one), len(one)) for prompt, *both in pairs for one in both]
+        return logps(model, pairs, run)
 
     monkeypatch.setattr(Run, "rollout", keep_rollout)
-    monkeypatch.setattr(DataCollatorForPreference, "torch_call", keep_rows)
+    monkeypatch.setattr(offline, "_pair_logps", keep_rows)
     return seen
 
 
 @pytest.mark.parametrize(("name", "lora_rank"), [("chatml", 0), ("llama3", 0), ("closes", 0), ("gemma", 2)])
-def test_trl_trains_on_the_very_tokens_that_were_sampled(config, tmp_path, watched, name, lora_rank):
+def test_it_trains_on_the_very_tokens_that_were_sampled(config, tmp_path, watched, name, lora_rank):
     folder = folder_of(name, tmp_path / "model")
     c = config("dpo", model=folder, lora_rank=lora_rank, dev_problems=0, test_problems=0, group_size=8, epochs=1)
     train(c, tmp_path)
@@ -104,54 +100,108 @@ def test_trl_trains_on_the_very_tokens_that_were_sampled(config, tmp_path, watch
     assert {ids[-1] for ids in chosen} <= ends
 
 
-# -- the loss, and what is trained
+# -- the steps, and what is trained
 
 
-def reference_loss(policy, start, pairs, beta):
-    """Rafailov et al.'s Eq. 7 with our own log-probabilities, pair by pair, without padding."""
-    sums = []
-    for model in (policy, start):
-        for which in (1, 2):
-            values = []
-            for pair in pairs:
-                ids = torch.tensor([pair[which]])
-                batch = SimpleNamespace(
-                    prompt_ids_P_S=torch.tensor([pair[0]]),
-                    prompt_mask_P_S=torch.ones(1, len(pair[0]), dtype=torch.long),
-                    completion_ids_B_T=ids,
-                    present_B_T=torch.ones_like(ids, dtype=torch.bool),
-                )
-                with torch.no_grad():
-                    values.append(token_logps(completion_logits(model, batch), ids).sum())
-            sums.append(torch.stack(values))
-    return losses.dpo_loss(*sums, beta=beta).mean().item()
+def trl_dpo(model, tokenizer, pairs, folder, c, batch_size):
+    """The same training by TRL's DPOTrainer, which keeps a copy of the start; returns its log, an entry a step."""
+    from datasets import Dataset
+    from trl import DPOConfig, DPOTrainer
+
+    class OnTokens(DPOTrainer):
+        def _prepare_dataset(self, dataset, *_):
+            return dataset
+
+    arguments = DPOConfig(
+        output_dir=str(folder),
+        beta=c.dpo_beta,
+        per_device_train_batch_size=batch_size,
+        num_train_epochs=c.epochs,
+        learning_rate=c.learning_rate,
+        lr_scheduler_type="cosine",
+        adam_beta1=c.adam_betas[0],
+        adam_beta2=c.adam_betas[1],
+        weight_decay=c.weight_decay,
+        max_grad_norm=c.max_grad_norm,
+        max_length=None,
+        logging_steps=1,
+        seed=c.seed,
+        bf16=False,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    data = Dataset.from_dict(
+        dict(zip(("prompt_ids", "chosen_ids", "rejected_ids"), zip(*pairs, strict=True), strict=True))
+    )
+    # Of a model with adapters TRL copies these by itself.
+    reference = None if c.lora_rank else copy.deepcopy(model).requires_grad_(False)
+    trainer = OnTokens(model, reference, arguments, train_dataset=data, processing_class=tokenizer)
+    trainer.train()
+    if c.lora_rank:
+        model.delete_adapter("ref")
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
-PAIRS = [([5, 6], [7, 8, 1], [9, 1]), ([6], [10, 1], [11, 12, 13]), ([7, 8, 9], [1], [5, 6, 1]), ([5], [5, 1], [6, 1])]
+def random_pairs(count):
+    """Prompts and completions of unequal length."""
+    generator = torch.Generator().manual_seed(0)
+
+    def tokens(most):
+        length = int(torch.randint(1, most + 1, (1,), generator=generator))
+        return torch.randint(3, 100, (length,), generator=generator).tolist()
+
+    return [(tokens(5), tokens(8), tokens(8)) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("lora_rank", "family"), [(0, "qwen2"), (4, "qwen2"), (0, "gemma2")])
-def test_its_loss_is_ours_and_its_reference_the_start(config, tmp_path, lora_rank, family):
-    def policy():
-        run = Run(config("dpo", family, dev_problems=0, lora_rank=lora_rank), tmp_path)
-        return run.policy, run.tokenizer
+@pytest.mark.parametrize(
+    ("family", "params"),
+    [
+        ("qwen2", {}),
+        ("gemma2", {"weight_decay": 0.1}),
+        ("qwen2", {"lora_rank": 4}),
+        ("qwen2", {"micro_batch_prompts": 1}),
+        ("qwen2", {"micro_batch_prompts": 1, "lora_rank": 4}),
+    ],
+)
+def test_its_steps_are_those_of_trl(config, tmp_path, family, params):
+    """Eleven pairs in steps of four: the last of three, and with micro-batches of one prompt of two and one."""
+    c = config("dpo", family, dev_problems=0, warmup=0.0, dpo_beta=0.5, epochs=2, **params)
+    pairs = random_pairs(11)
+    start, ours, theirs = (Run(c, tmp_path) for _ in range(3))
+    log = dpo(ours, pairs)
+    expected = trl_dpo(theirs.policy, theirs.tokenizer, pairs, tmp_path / "trl", c, batch_size=4)
+    assert len(log) == len(expected) == 6
+    assert log[0]["loss"] == pytest.approx(0.6931, abs=1e-4)  # log 2: policy and reference agree
+    for step, reference in zip(log, expected, strict=True):
+        assert step["loss"] == pytest.approx(reference["loss"], rel=1e-3, abs=1e-4)
+        assert step["grad_norm"] == pytest.approx(reference["grad_norm"], rel=1e-3)
+    before, after, found = (dict(run.policy.named_parameters()) for run in (start, ours, theirs))
+    moved = {name for name, weight in after.items() if not weight.equal(before[name])}
+    assert moved and all(".lora_" in name for name in moved) == (c.lora_rank > 0)
+    movement, distance = (
+        sum((after[name] - others[name]).double().square().sum() for name in moved).sqrt() for others in (before, found)
+    )
+    assert 0 < distance <= 1e-3 * movement
 
-    options = {"beta": 0.5, "batch_size": 4, "learning_rate": 1.0e-2}
-    start, (once, tokenizer), (twice, _) = policy()[0], policy(), policy()
-    first = dpo(once, tokenizer, PAIRS, epochs=1, **options)
-    log = dpo(twice, tokenizer, PAIRS, epochs=2, **options)
-    assert first[0]["loss"] == log[0]["loss"] == pytest.approx(0.6931, abs=1e-4)  # log 2: policy and reference agree
-    assert log[1]["loss"] == pytest.approx(reference_loss(once, start, PAIRS, 0.5), abs=1e-4) != log[0]["loss"]
-    moved = {name for name, weight in twice.named_parameters() if not weight.equal(start.get_parameter(name))}
-    assert moved and (lora_rank == 0 or all(".lora_" in name for name in moved))
-    assert {name for name, _ in twice.named_parameters()} == {name for name, _ in start.named_parameters()}
+
+def test_a_step_with_fewer_pairs_than_micro_batches_is_the_same_step(config, tmp_path):
+    """One pair for two micro-batches: that without a pair counts, and weighs nothing."""
+    logs = [
+        dpo(Run(config("dpo", dev_problems=0, **params), tmp_path), random_pairs(5))
+        for params in ({}, {"micro_batch_prompts": 1})
+    ]
+    for plain, parted in zip(*logs, strict=True):
+        assert parted == pytest.approx(plain, rel=1e-3)
 
 
 def test_the_chosen_completions_become_likelier_than_the_rejected(config, tmp_path):
-    run = Run(config("dpo", dev_problems=0), tmp_path)
+    run = Run(config("dpo", dev_problems=0, dpo_beta=0.5, epochs=4), tmp_path)
     pairs = [([5], [6, 1], [7, 1]), ([8], [6, 1], [9, 1])] * 20
-    log = dpo(run.policy, run.tokenizer, pairs, beta=0.5, batch_size=4, epochs=4, learning_rate=1.0e-3)
-    assert float(log[-1]["rewards/margins"]) > 0.5
+    before, log = offline._start_logps(run, pairs, at_once=7), dpo(run, pairs)
+    margins = (offline._start_logps(run, pairs, at_once=40) - before) @ torch.tensor([1.0, -1.0])
+    assert margins.min() > 1.0 and log[-1]["loss"] < log[0]["loss"]
 
 
 @pytest.mark.parametrize(
@@ -307,20 +357,11 @@ def test_equal_rewards_give_no_pair_and_say_so(config, tmp_path, monkeypatch):
         train(config("dpo", horizon=1.0, dev_problems=0), tmp_path)
 
 
-@pytest.mark.parametrize("variables", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "1", "LOCAL_RANK": "0"}])
-def test_several_ranks_and_deepspeed_are_refused(config, tmp_path, monkeypatch, variables):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match="one process, without DeepSpeed"):
-        train(config("dpo"), tmp_path)
-
-
 @pytest.mark.parametrize(
     ("params", "message"),
     [
         ({"group_size": 1}, "group_size"),
         ({"group_size": 1, "advantage": "reinforce_pp"}, "group_size is 1"),
-        ({"dtype": "bfloat16"}, "dtype"),
         ({"critic": "head", "advantage": "gae"}, "critic"),
         ({"clip": "adaptive"}, "clip"),
         ({"temperature": "adaptive"}, "temperature"),
@@ -333,7 +374,7 @@ def test_settings_that_it_would_not_follow_are_refused_when_loaded(params, messa
 
 
 def test_a_gradient_that_is_not_finite_ends_the_run(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(offline, "dpo", lambda *_, **__: [{"loss": 0.0, "grad_norm": float("nan")}])
+    monkeypatch.setattr(Run, "descend", lambda *_: float("nan"))
     with pytest.raises(FloatingPointError, match="Lower learning_rate or dpo_beta"):
         train(config("dpo", dev_problems=0), tmp_path)
 

@@ -417,7 +417,7 @@ def test_dpo_ranks_by_the_model_s_score(config, tmp_path, by_hand, monkeypatch):
     pairs = []
     monkeypatch.setattr(
         "agpo_core.training.offline.preference_pairs",
-        lambda rollouts: pairs.append(rollouts.rewards_B) or [([5], [6], [7])],
+        lambda rollouts: pairs.append(rollouts.rewards_B) or [[([5], [6], [7])]] * len(rollouts.prompts.problems),
     )
     train_dpo(config("dpo", **MODEL, horizon=1.0, dev_problems=0, test_problems=0), tmp_path)
     assert pairs[0].min() < 0

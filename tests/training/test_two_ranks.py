@@ -15,15 +15,15 @@ from tests.training.two_ranks import DETAILS
 
 MODULE = "tests.training.two_ranks"
 UPDATES = 3
-FAST = {  # one that normalises over all ranks, one with a critic, one with adapters: {name: [recipe, settings]}
+FAST = {  # {name: [recipe, settings]}: one that normalises over all ranks, one with a critic, with adapters, on pairs
     "reinforce_pp_k": ["reinforce_pp_k", {}],
     "ppo": ["ppo", {}],
     "agpo_global_lora": ["agpo_global", {"lora_rank": 4}],
+    "dpo": ["dpo", {}],
 }
-ALL = {  # every recipe but DPO, which trains in one process and refuses several
+ALL = {
     name + suffix: [name, settings]
     for name in RECIPES
-    if name != "dpo"
     for suffix, settings in {"": {}, "_lora": {"lora_rank": 4}}.items()
 }
 
@@ -184,18 +184,26 @@ def test_metrics_and_evaluations_equal_those_of_one_process(seen):
     assert one["straight"][-1]["evaluations"] == ranks[0]["straight"][-1]["evaluations"]
 
 
+def pairs_of(folder):
+    """DPO's pairs, as they stand in its folder; of other methods nothing."""
+    return [path.read_text() for path in folder.glob("pairs.jsonl")]
+
+
 def assert_equal_to_one_process(seen, name):
     """Two ranks learn, log and evaluate what one process does, on completions of unequal length.
 
     Few completions reach the limit, so that the longest of one rank is hardly ever as long as the other's.
     """
     one, ranks, folders = seen
-    assert any(a["longest"] != b["longest"] for a, b in zip(*(updates(rank, name) for rank in ranks), strict=True))
+    longest = [[entry["longest"] for entry in rank[name] if "longest" in entry] for rank in ranks]
+    assert [len(of_rank) for of_rank in longest] == [2, 2] and longest[0] != longest[1]
     rows = {which: provenance.read_jsonl(folder / name / "metrics.jsonl") for which, folder in folders.items()}
-    assert len(rows["two"]) == 2
+    assert len(rows["two"]) == (1 if "dpo" in name else 2)  # DPO has one line, of all its steps
+    assert pairs_of(folders["two"] / name) == pairs_of(folders["one"] / name)
     for found, expected in zip(rows["two"], rows["one"], strict=True):
         for row in (found, expected):  # a KL inside the reward makes A != 0 a matter of the last bit
-            del row["seconds"], row["seconds_left"], row["clip_fraction_active"]
+            del row["seconds"], row["seconds_left"]
+            row.pop("clip_fraction_active", None)
         assert_close(found, expected, rel=1e-3, abs=1e-5)  # losses are sums of terms of unit size that nearly cancel
     assert one[name][-1]["evaluations"] == ranks[0][name][-1]["evaluations"]
     whole = torch.load(folders["one"] / f"{name}.weights0")
@@ -240,5 +248,6 @@ def test_two_ranks_resume_where_they_were_broken_off(seen):
         # Updates 1 and 2, broken off; then 3 from the checkpoint of 2, and the final weights.
         assert len(updates(rank, "resumed")) == UPDATES
         assert without_times(rank["resumed"]) == without_times(rank["straight"])
+        assert rank["pairs"] == rank["dpo"]  # to the last bit of the weights
     left = {path.name for path in (folders["two"] / "resumed").iterdir()}
     assert left == {"metrics.jsonl", "samples.jsonl", "eval.json", "checkpoint", "policy"}

@@ -6,7 +6,7 @@ FOLDER holds `config.yaml` and `variants.json`, {name: [recipe, settings]}. Each
 FOLDER/<name>, and its trainable weights before and after are kept in FOLDER/<name>.weights<rank>. Where the name
 "details" is among the variants, the run of `config.yaml` is trained straight through in FOLDER/straight, broken off and
 resumed in FOLDER/resumed, and for one update with controllers of each prompt's own in FOLDER/prompt and with a tool in
-FOLDER/tool; what this rank saw of them is written to FOLDER/rank<r>.json.
+FOLDER/tool, and DPO is broken off and resumed in FOLDER/pairs; what this rank saw is written to FOLDER/rank<r>.json.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from accelerate.state import AcceleratorState
 
 from agpo_core import provenance, recipes
 from agpo_core.config import TrainConfig
+from agpo_core.training import offline
 from agpo_core.training import run as run_module
 from agpo_core.training import train as module
 from tests.conftest import Toy
@@ -42,13 +43,17 @@ class ObservedRun(run_module.Run):
         super().__init__(*args)
         self.start = trainable(self)
 
+    def rollout(self, *args):
+        rollouts = super().rollout(*args)
+        self.seen.append({"longest": int(rollouts.mask_B_T.sum(dim=1).max())})
+        return rollouts
+
     def log(self, rollouts, batch, steps, controllers):
         super().log(rollouts, batch, steps, controllers)
         self.seen.append(
             {
                 "slots": rollouts.prompts.slots_P.tolist(),
                 "texts": rollouts.grouped(rollouts.texts),
-                "longest": int(rollouts.mask_B_T.sum(dim=1).max()),
                 "longest_prompt": int(rollouts.prompt_mask_P_S.sum(dim=1).max()),
                 "order": self.gather(rollouts.prompts.slots_P).tolist(),
                 "tau": rollouts.temperature_B[:: rollouts.group].tolist(),
@@ -98,6 +103,7 @@ def look_at_details(config: TrainConfig, folder: Path) -> dict:
         "straight": observe(config, folder / "straight", [None]),
         "resumed": observe(config, folder / "resumed", [2, None]),
         "prompt": observe(config.replace(controller_scope="prompt"), folder / "prompt", [1]),
+        "pairs": observe(of_recipe("dpo", config, {"checkpoint_every": 0.5}), folder / "pairs", [1, None]),
     }
     run_module.get_task = lambda name, *rest: Talk(name)
     seen["tool"] = observe(config, folder / "tool", [1])
@@ -107,7 +113,7 @@ def look_at_details(config: TrainConfig, folder: Path) -> dict:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    module.Run = ObservedRun
+    module.Run = offline.Run = ObservedRun
     run_module.get_task = lambda name, *rest: Toy(name)
     config = recipes.load(folder / "config.yaml")
     variants = provenance.read_json(folder / "variants.json")
