@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 
+from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS
-from agpo_core.tasks.sandbox import SandboxRefused
 
 
 def grade(arguments: argparse.Namespace) -> None:
