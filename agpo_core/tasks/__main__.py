@@ -12,7 +12,7 @@ from agpo_core.tasks import SPLITS
 
 def grade(arguments: argparse.Namespace) -> None:
     """Grade a file of cases and print how the grader does."""
-    from agpo_core.tasks.grading.cases import judge, load_cases, report
+    from agpo_core.grading.cases import judge, load_cases, report
 
     print(report(judge(load_cases(arguments.cases))))
 
