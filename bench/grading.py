@@ -2,7 +2,7 @@
 
     python bench/grading.py [--rounds 3] [--data-dir FOLDER] [--record]
 
-The cases are the repository's own, `tests/tasks/grading_cases.jsonl`: pairs of a gold and an answer over all
+The cases are the repository's own, `tests/grading/grading_cases.jsonl`: pairs of a gold and an answer over all
 benchmarks, most of them near misses. Each round and way has a process of its own, which goes through the cases twice;
 the first time loads code, and every answer is read anew each time.
 
@@ -24,12 +24,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agpo_core import paths, provenance
+from agpo_core.grading import equivalent
+from agpo_core.grading.cases import Case, load_cases, math_verify_alone, seconds_per_thousand
+from agpo_core.grading.forms import expressions_of
 from agpo_core.tasks import get_task
-from agpo_core.tasks.grading import equivalent
-from agpo_core.tasks.grading.cases import Case, load_cases, math_verify_alone, seconds_per_thousand
-from agpo_core.tasks.grading.forms import expressions_of
 
-CASES = Path("tests", "tasks", "grading_cases.jsonl")
+CASES = Path("tests", "grading", "grading_cases.jsonl")
 LIBRARY, ALONE = "agpo_core", "math-verify alone"
 COPIED = (("math500", "test"), ("gsm8k", "test"), ("orz", "train"))
 KINDS = {

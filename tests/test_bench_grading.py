@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from agpo_core import paths, provenance
+from agpo_core.grading.cases import load_cases
 from agpo_core.tasks import Graded, Problem
-from agpo_core.tasks.grading.cases import load_cases
 
 spec = importlib.util.spec_from_file_location("bench_grading", paths.root() / "bench" / "grading.py")
 grading = importlib.util.module_from_spec(spec)

@@ -7,11 +7,12 @@ canonical answers are equal.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
+
+from agpo_core.grading import Graded
 
 SPLITS = ("train", "dev", "test")
 
@@ -25,18 +26,6 @@ class Problem:
     prompt: str
     answer: str
     tests: tuple = ()
-
-
-@dataclass(frozen=True)
-class Graded:
-    """A judged completion: its reward, any finite real number, and its vote key (None: no answer was found).
-
-    The papers' tasks give rewards in [0, 1], where 1 is right. Where a task's rewards leave that range, no reward says
-    that an answer is right: scores are then mean rewards, and there is no pass@k.
-    """
-
-    reward: float
-    answer: Hashable | None
 
 
 class Task(Protocol):

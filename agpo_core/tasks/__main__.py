@@ -6,13 +6,13 @@ import argparse
 import os
 import sys
 
+from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS
-from agpo_core.tasks.sandbox import SandboxRefused
 
 
 def grade(arguments: argparse.Namespace) -> None:
     """Grade a file of cases and print how the grader does."""
-    from agpo_core.tasks.grading.cases import judge, load_cases, report
+    from agpo_core.grading.cases import judge, load_cases, report
 
     print(report(judge(load_cases(arguments.cases))))
 

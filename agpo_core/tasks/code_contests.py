@@ -7,7 +7,7 @@ A test on which the program crashes, or passes a limit, is failed whatever was p
 program that does not compile (AGPO §4.1: "compilation or runtime failures assigned zero"). A problem with several
 right outputs has no checker in the release: one output alone counts.
 
-Programs run in `agpo_core.tasks.sandbox`, under the problem's own limits.
+Programs run in `agpo_core.sandbox`, under the problem's own limits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from agpo_core.tasks import SPLITS, Graded, Problem, sandbox
+from agpo_core import sandbox
+from agpo_core.tasks import SPLITS, Graded, Problem
 from agpo_core.tasks.benchmarks.loading import refuse_more, warn_of_a_part
 from agpo_core.tasks.benchmarks.records import take
 from agpo_core.tasks.benchmarks.sources import all_shards, json_array

@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from agpo_core.tasks import SPLITS, Graded, Problem, grading
+from agpo_core import grading
+from agpo_core.tasks import SPLITS, Graded, Problem
 from agpo_core.tasks.benchmarks.loading import fault, refuse_folder_of_another, refuse_more, warn_of_a_part
 from agpo_core.tasks.benchmarks.records import Malformed, take_text
 from agpo_core.tasks.benchmarks.sources import Hub, Rows, from_hub, jsonl

@@ -13,7 +13,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from agpo_core.tasks import Task, sandbox
+from agpo_core import sandbox
+from agpo_core.tasks import Task
 from agpo_core.tasks.expressions import ExpressionError, evaluate, parse
 
 

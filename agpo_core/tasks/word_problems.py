@@ -13,7 +13,8 @@ from __future__ import annotations
 from functools import cache
 from random import Random
 
-from agpo_core.tasks import SPLITS, Graded, Problem, grading
+from agpo_core import grading
+from agpo_core.tasks import SPLITS, Graded, Problem
 
 DATASET = "chain_sum"
 CONFIG = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}

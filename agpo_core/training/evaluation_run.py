@@ -41,9 +41,9 @@ from accelerate import PartialState
 
 from agpo_core import paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS, Problem, Task, get_task
 from agpo_core.tasks.benchmarks.records import LETTERS
-from agpo_core.tasks.sandbox import SandboxRefused
 from agpo_core.training import evaluation_table
 from agpo_core.training.grades import graded
 from agpo_core.training.policy import load_policy, model_source, prefill

@@ -29,11 +29,11 @@ from fractions import Fraction
 from functools import partial
 from math import isclose
 
-from agpo_core.tasks.grading import values
-from agpo_core.tasks.grading.clean import MAX_CHARS, fold_latex, split_top
-from agpo_core.tasks.grading.extraction import boxes
-from agpo_core.tasks.grading.latex import Unreadable, parse
-from agpo_core.tasks.grading.rules_words import program_output, same_output
+from agpo_core.grading import values
+from agpo_core.grading.clean import MAX_CHARS, fold_latex, split_top
+from agpo_core.grading.extraction import boxes
+from agpo_core.grading.latex import Unreadable, parse
+from agpo_core.grading.rules_words import program_output, same_output
 
 LONGEST = MAX_CHARS  # characters of an answer that is compared: several comparisons are quadratic
 SEVERAL = "\x1f"  # between answers, where a protocol takes several; the last one votes

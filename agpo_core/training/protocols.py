@@ -18,8 +18,9 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
+from agpo_core import grading
 from agpo_core.config import ConfigError
-from agpo_core.tasks import Graded, Problem, Task, grading
+from agpo_core.tasks import Graded, Problem, Task
 from agpo_core.tasks.benchmarks.few_shot import PROTOCOLS, USUAL, FewShot, few_shot_prompt, question_of
 from agpo_core.tasks.benchmarks.table import BOXED, LISTED
 from agpo_core.training.official import OFFICIAL, SEVERAL

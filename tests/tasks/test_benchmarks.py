@@ -13,7 +13,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from agpo_core.tasks import MICRO_TASKS, TASKS, get_task, grading
+from agpo_core import grading
+from agpo_core.tasks import MICRO_TASKS, TASKS, get_task
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.benchmarks import BENCHMARKS, LISTED, few_shot_prompt, listing, preference_pairs
 from agpo_core.tasks.benchmarks.loading import draw

@@ -12,7 +12,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from agpo_core.tasks import Graded, code_contests, sandbox
+from agpo_core import sandbox
+from agpo_core.tasks import Graded, code_contests
 from agpo_core.tasks.code_contests import INSTRUCTION, CodeContests, CodeProblem, extract, limits_of, outputs_match
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # beside the repository

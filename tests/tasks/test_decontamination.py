@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agpo_core.tasks import Problem, decontamination, get_task, sandbox
+from agpo_core import sandbox
+from agpo_core.tasks import Problem, decontamination, get_task
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.decontamination import Hit, load_sets, overlap, overlaps, questions, report, table, words
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agpo_core.tasks import Graded, Problem, grading, knights
+from agpo_core import grading
+from agpo_core.tasks import Graded, Problem, knights
 from agpo_core.tasks.knights import (
     DEV_PROBLEMS,
     INSTRUCTION,

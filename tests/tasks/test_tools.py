@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agpo_core.tasks import Problem, get_task, sandbox, tools
+from agpo_core import sandbox
+from agpo_core.tasks import Problem, get_task, tools
 from agpo_core.tasks.micro import ALPHABET, pool
 from agpo_core.tasks.tools import Calculator, Python, Reply, tool_of
 

@@ -6,9 +6,9 @@ import string
 import pytest
 import torch
 
-from agpo_core import provenance
+from agpo_core import provenance, sandbox
 from agpo_core.recipes import resolve
-from agpo_core.tasks import TASKS, WITH_PYTHON, Graded, get_task, sandbox
+from agpo_core.tasks import TASKS, WITH_PYTHON, Graded, get_task
 from agpo_core.tasks.benchmarks import BENCHMARKS
 from agpo_core.tasks.gsm8k import DEV_PROBLEMS
 from agpo_core.tasks.tools import Python

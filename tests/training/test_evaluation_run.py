@@ -18,9 +18,9 @@ from accelerate import Accelerator
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from agpo_core import paths, provenance
+from agpo_core import paths, provenance, sandbox
 from agpo_core.config import ConfigError
-from agpo_core.tasks import Problem, sandbox
+from agpo_core.tasks import Problem
 from agpo_core.tasks.benchmarks.table import MMLU_SUBJECTS
 from agpo_core.training import evaluation_run as module
 from agpo_core.training.evaluate import complete_and_grade

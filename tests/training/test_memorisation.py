@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agpo_core import sandbox
 from agpo_core.config import ConfigError, TrainConfig
-from agpo_core.tasks import get_task, sandbox
+from agpo_core.tasks import get_task
 from agpo_core.training import memorisation
 from agpo_core.training.memorisation import (
     common_characters,

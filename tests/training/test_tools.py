@@ -7,11 +7,11 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from agpo_core import advantages, provenance
+from agpo_core import advantages, provenance, sandbox
 from agpo_core.config import ConfigError
 from agpo_core.experiments import grid, profiles
 from agpo_core.horizon import uniforms
-from agpo_core.tasks import Graded, Problem, sandbox
+from agpo_core.tasks import Graded, Problem
 from agpo_core.tasks.tools import Calculator, Python, Reply
 from agpo_core.training import rollout, tool_start
 from agpo_core.training import run as run_module

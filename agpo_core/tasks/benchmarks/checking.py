@@ -10,7 +10,8 @@ import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from agpo_core.tasks import Problem, Task, get_task, grading
+from agpo_core import grading
+from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.tasks.benchmarks.listing import splits
 from agpo_core.tasks.benchmarks.sources import Incomplete
 from agpo_core.tasks.benchmarks.table import LISTED, Benchmark

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from agpo_core.files import text_of
 from agpo_core.tasks import Problem, Task
 from agpo_core.tasks.benchmarks.records import LETTERS
-from agpo_core.tasks.benchmarks.sources import text_of
 from agpo_core.tasks.benchmarks.task import asked
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from agpo_core.tasks import SPLITS, TASKS, get_task, grading
+from agpo_core import grading
+from agpo_core.tasks import SPLITS, TASKS, get_task
 from agpo_core.tasks.benchmarks.pairs import HUB_ID, preference_pairs
 from agpo_core.tasks.benchmarks.sources import Incomplete
 from agpo_core.tasks.benchmarks.table import LISTED, Benchmark

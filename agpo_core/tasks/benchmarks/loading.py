@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from agpo_core.tasks import grading
+from agpo_core import grading
 from agpo_core.tasks.benchmarks.records import Malformed, Record, Schema
 from agpo_core.tasks.benchmarks.sources import Files, Incomplete, Rows, all_shards, from_hub
 from agpo_core.tasks.benchmarks.table import LISTED, Benchmark

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 
-from agpo_core.tasks.grading.extraction import boxes
+from agpo_core.grading.extraction import boxes
 
 LETTERS = "ABCD"
 

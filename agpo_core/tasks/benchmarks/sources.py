@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from agpo_core.files import text_of
 from agpo_core.tasks.benchmarks.records import Schema
 
 Rows = Iterable[tuple[object, str]]  # row, and "file, line n"
@@ -41,26 +42,6 @@ class Hub:
     schema: Schema
     configs: tuple[str | None, ...] = (None,)
     data_files: str | None = None  # of a repository that holds several data sets
-
-
-def text_of(path: Path) -> str:
-    """A file as text.
-
-    Raises:
-        ValueError: it is empty, not UTF-8, or holds a NUL, as a file does that was cut off; names the line.
-    """
-    data = path.read_bytes()
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line} is not UTF-8 text ({error.reason}, byte {error.start})") from error
-    if not text.strip():
-        raise ValueError(f"{path} is empty")
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(f"{path}, line {line} holds a NUL, which is no text")
-    return text
 
 
 def jsonl(path: Path) -> Rows:

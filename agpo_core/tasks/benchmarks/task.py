@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from agpo_core.tasks import SPLITS, Graded, Problem, grading
+from agpo_core import grading
+from agpo_core.tasks import SPLITS, Graded, Problem
 from agpo_core.tasks.benchmarks.loading import draw, load, warn_of_a_part
 from agpo_core.tasks.benchmarks.records import LETTERS, Record
 from agpo_core.tasks.benchmarks.table import Benchmark

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from agpo_core.grading import canonical, equivalent, extract, read
+from agpo_core.grading.cases import judge, load_cases, math_verify_alone, report, seconds_per_thousand
+from agpo_core.grading.extraction import boxes
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.benchmarks.checking import ROLES, SENTENCES
-from agpo_core.tasks.grading import canonical, equivalent, extract, read
-from agpo_core.tasks.grading.cases import judge, load_cases, math_verify_alone, report, seconds_per_thousand
-from agpo_core.tasks.grading.extraction import boxes
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")

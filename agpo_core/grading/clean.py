@@ -10,7 +10,7 @@ import re
 import sys
 import unicodedata
 
-from agpo_core.tasks.grading.patterns import any_of, pattern
+from agpo_core.grading.patterns import any_of, pattern
 
 MAX_CHARS = 2000  # longer than any benchmark's gold by a factor of five; bounds the work of every later layer
 

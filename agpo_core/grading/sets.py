@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from agpo_core.tasks.grading import values
-from agpo_core.tasks.grading.clean import braced, split_top
-from agpo_core.tasks.grading.latex import Unreadable
-from agpo_core.tasks.grading.patterns import pattern
-from agpo_core.tasks.grading.reading import Reading, bare
-from agpo_core.tasks.grading.rules_numbers import strip_percent, tree_of
-from agpo_core.tasks.grading.units import strip_unit
+from agpo_core.grading import values
+from agpo_core.grading.clean import braced, split_top
+from agpo_core.grading.latex import Unreadable
+from agpo_core.grading.patterns import pattern
+from agpo_core.grading.reading import Reading, bare
+from agpo_core.grading.rules_numbers import strip_percent, tree_of
+from agpo_core.grading.units import strip_unit
 
 
 @dataclass(frozen=True)

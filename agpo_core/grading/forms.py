@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from agpo_core.tasks.grading import values
-from agpo_core.tasks.grading.clean import clean, split_top
-from agpo_core.tasks.grading.latex import Node, Unreadable, parse
-from agpo_core.tasks.grading.patterns import pattern
+from agpo_core.grading import values
+from agpo_core.grading.clean import clean, split_top
+from agpo_core.grading.latex import Node, Unreadable, parse
+from agpo_core.grading.patterns import pattern
 
 MAX_QUESTION = 8000  # characters of a question that are searched
 MAX_TREES = 400  # expressions of a question that are compared

@@ -1,11 +1,11 @@
-"""What an answer says: a key, and the marks that a key cannot hold."""
+"""What an answer says, a key and the marks that a key cannot hold; and what it is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from agpo_core.tasks.grading.patterns import pattern
+from agpo_core.grading.patterns import pattern
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,18 @@ class Reading:
     fraction: tuple[int, int] | None = None
     clock: str | None = None
     worked: bool = True
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A judged completion: its reward, any finite real number, and its vote key (None: no answer was found).
+
+    The papers' tasks give rewards in [0, 1], where 1 is right. Where a task's rewards leave that range, no reward says
+    that an answer is right: scores are then mean rewards, and there is no pass@k.
+    """
+
+    reward: float
+    answer: Hashable | None
 
 
 Rule = Callable[[str, object], "Reading | None"]

@@ -22,9 +22,10 @@ from pathlib import Path
 
 import pytest
 
-from agpo_core.tasks import Graded, sandbox
+from agpo_core import sandbox
+from agpo_core.sandbox import MIB, Limits, SandboxRefused
+from agpo_core.tasks import Graded
 from agpo_core.tasks.code_contests import CodeContests, CodeProblem
-from agpo_core.tasks.sandbox import MIB, Limits, SandboxRefused
 from agpo_core.tasks.tools import Python, Reply
 
 # A stack limit that no other program has: children inherit it, whatever session they move to, and cannot raise it.
@@ -829,11 +830,12 @@ def test_a_machine_without_a_full_sandbox_refuses_and_says_what_to_do(monkeypatc
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 def test_where_the_kernel_refuses_namespaces_the_trial_says_so(weak_python, open_folder):
     """As in a container: a filter that refuses `unshare` lies on this process before it asks."""
-    folder = str(Path(sandbox.__file__).parent)
+    folder = str(Path(sandbox.__file__).parents[1])
     script = f"""
 import sys
 sys.path.insert(0, {folder!r})
-import sandbox, sandbox_launcher as launcher
+import sandbox
+from sandbox import launcher
 sandbox.PYTHON = {sandbox.PYTHON!r}
 launcher.call("prctl", launcher.PR_NO_NEW_PRIVS, 1, 0, 0, 0)
 launcher.forbid()
@@ -868,7 +870,7 @@ def test_the_trial_program_finds_every_wall_missing_where_there_is_none(tmp_path
     outside.touch()
     program = sandbox._TRY.format(processes=3, parent=os.getpid(), memory=MIB, file=str(outside), full=False)
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == list(sandbox._WALLS)
+    assert done.stdout.split() == list(sandbox.WALLS)
 
 
 def test_a_launcher_that_fails_for_a_moment_is_started_again(kind, monkeypatch):
@@ -1268,13 +1270,14 @@ def as_user(open_folder):
             return None
 
     def run_all(kind, programs, landlock=None, **limits):
-        for name in ("sandbox.py", "sandbox_launcher.py"):
+        (home / "sandbox").mkdir(exist_ok=True)
+        for name in ("__init__.py", "launcher.py"):
             text = Path(sandbox.__file__).with_name(name).read_text()
-            if landlock is not None and name == "sandbox_launcher.py":
+            if landlock is not None and name == "launcher.py":
                 call = 'landlock(spec["readable"], scratch)'
                 assert call in text
                 text = text.replace(call, f"min({call}, {landlock})" if landlock else "0")
-            (home / name).write_text(text)
+            (home / "sandbox" / name).write_text(text)
         (home / "ordinary.py").write_text(ORDINARY)
         told = subprocess.run(
             ["/usr/bin/python3", "-I", "-B", str(home / "ordinary.py")],

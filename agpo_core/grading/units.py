@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from agpo_core.tasks.grading.language import CHANGES
-from agpo_core.tasks.grading.patterns import any_of, pattern
-from agpo_core.tasks.grading.words import ENGLISH_MULTIPLIERS
+from agpo_core.grading.language import CHANGES
+from agpo_core.grading.patterns import any_of, pattern
+from agpo_core.grading.words import ENGLISH_MULTIPLIERS
 
 # canonical name: its spellings, "_" for a blank
 _TABLE = """

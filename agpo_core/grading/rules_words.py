@@ -10,12 +10,12 @@ import re
 from fractions import Fraction
 from math import gcd
 
-from agpo_core.tasks.grading import values, words
-from agpo_core.tasks.grading.language import denies, leaves_open
-from agpo_core.tasks.grading.latex import Unreadable
-from agpo_core.tasks.grading.patterns import pattern
-from agpo_core.tasks.grading.reading import Reading, plain
-from agpo_core.tasks.grading.rules_numbers import tree_of
+from agpo_core.grading import values, words
+from agpo_core.grading.language import denies, leaves_open
+from agpo_core.grading.latex import Unreadable
+from agpo_core.grading.patterns import pattern
+from agpo_core.grading.reading import Reading, plain
+from agpo_core.grading.rules_numbers import tree_of
 
 _LETTER = pattern(r"(?:option|choice|选项?)? ?[(\[]? ?(?P<letter>[A-Z]) ?[)\]]?[.):]?(?: ?选?项)?", re.I)
 _LETTER_AND_TEXT = pattern(r"(?:\((?P<a>[A-H])\)|(?P<b>[A-H])[.):]) ?(?P<rest>\S.{0,2000})", re.S)

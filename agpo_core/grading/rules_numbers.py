@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from agpo_core.tasks.grading import values, words
-from agpo_core.tasks.grading.language import denies
-from agpo_core.tasks.grading.latex import Node, Unreadable, parse
-from agpo_core.tasks.grading.numerals import in_words, mixed_number, read_number
-from agpo_core.tasks.grading.patterns import pattern
-from agpo_core.tasks.grading.reading import Reading, bare, label_of, plain
-from agpo_core.tasks.grading.units import KNOWN, strip_currency, strip_unit
+from agpo_core.grading import values, words
+from agpo_core.grading.language import denies
+from agpo_core.grading.latex import Node, Unreadable, parse
+from agpo_core.grading.numerals import in_words, mixed_number, read_number
+from agpo_core.grading.patterns import pattern
+from agpo_core.grading.reading import Reading, bare, label_of, plain
+from agpo_core.grading.units import KNOWN, strip_currency, strip_unit
 
 _PERCENT = pattern(r"\s{0,9}(?:\\?%|percent|per cent|pct|\\(?:text|mathrm) ?\{ ?(?:percent|%|\\%) ?\})\.?\Z", re.I)
 _LABEL = pattern(r"(?P<left>[^=<>]{1,200})=(?!=)\s{0,9}(?P<rest>[^=<>]{1,200})")

@@ -1,6 +1,6 @@
-"""The inside of the sandbox: build the walls, start the program, watch it, report. See `agpo_core.tasks.sandbox`.
+"""The inside of the sandbox: build the walls, start the program, watch it, report. See `agpo_core.sandbox`.
 
-Not imported but run, `python -I -S sandbox_launcher.py FD`: namespaces need a process with a single thread. It starts
+Not imported but run, `python -I -S launcher.py FD`: namespaces need a process with a single thread. It starts
 before every program, so it imports the few modules that load fast (`signal`, `socket` or `json` would double it), and
 makes raw system calls. FD is a socket. In comes the specification, marshalled, its length before it. Out goes
 "started" once the program runs, then the report, a line with a Python literal, and after it the file asked for. When

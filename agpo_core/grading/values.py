@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from mpmath import MPContext
 
-from agpo_core.tasks.grading.latex import Node, Unreadable
+from agpo_core.grading.latex import Node, Unreadable
 
 DIGITS, KEY_DIGITS = 120, 45
 EXACT_BITS = 100_000  # 4048! has 43,000; beyond this a rational is held to 120 digits

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from agpo_core.tasks.grading import values, words
-from agpo_core.tasks.grading.patterns import pattern
+from agpo_core.grading import values, words
+from agpo_core.grading.patterns import pattern
 
 MAX_DIGITS = 1000  # of one number
 MAX_EXPONENT = 400  # of a power of ten

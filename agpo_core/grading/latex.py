@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from agpo_core.tasks.grading.patterns import pattern
+from agpo_core.grading.patterns import pattern
 
 MAX_DEPTH, MAX_NODES = 40, 600
 MAX_HEIGHT = 100  # of what was read, a long chain a/b/c/... too: what walks through it takes frames for each level

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from agpo_core.tasks.grading.patterns import pattern
+from agpo_core.grading.patterns import pattern
 
 _DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "壹": 1, "贰": 2, "叁": 3}
 _SCALES = {"十": 10, "百": 100, "千": 1000}

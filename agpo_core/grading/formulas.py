@@ -8,17 +8,17 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from agpo_core.tasks.grading import values
-from agpo_core.tasks.grading.clean import braced, split_top
-from agpo_core.tasks.grading.forms import worked_out
-from agpo_core.tasks.grading.language import denies
-from agpo_core.tasks.grading.latex import Node, Unreadable, parse
-from agpo_core.tasks.grading.numerals import decimal_key, read_number
-from agpo_core.tasks.grading.patterns import pattern
-from agpo_core.tasks.grading.reading import Reading, bare, label_of, plain
-from agpo_core.tasks.grading.rules_numbers import strip_percent, tree_of
-from agpo_core.tasks.grading.sets import BRACKETED, End, Piece, end_of, minus, real_set, set_key, union
-from agpo_core.tasks.grading.units import strip_unit
+from agpo_core.grading import values
+from agpo_core.grading.clean import braced, split_top
+from agpo_core.grading.forms import worked_out
+from agpo_core.grading.language import denies
+from agpo_core.grading.latex import Node, Unreadable, parse
+from agpo_core.grading.numerals import decimal_key, read_number
+from agpo_core.grading.patterns import pattern
+from agpo_core.grading.reading import Reading, bare, label_of, plain
+from agpo_core.grading.rules_numbers import strip_percent, tree_of
+from agpo_core.grading.sets import BRACKETED, End, Piece, end_of, minus, real_set, set_key, union
+from agpo_core.grading.units import strip_unit
 
 COORDINATES = frozenset("xyz")
 

@@ -7,12 +7,12 @@ other.
 
 from __future__ import annotations
 
-from agpo_core.tasks.grading.clean import clean, split_top
-from agpo_core.tasks.grading.formulas import formula, join_thousands, without_condition
-from agpo_core.tasks.grading.patterns import pattern
-from agpo_core.tasks.grading.reading import Reading, Rule
-from agpo_core.tasks.grading.rules_numbers import number, number_words
-from agpo_core.tasks.grading.rules_words import (
+from agpo_core.grading.clean import clean, split_top
+from agpo_core.grading.formulas import formula, join_thousands, without_condition
+from agpo_core.grading.patterns import pattern
+from agpo_core.grading.reading import Reading, Rule
+from agpo_core.grading.rules_numbers import number, number_words
+from agpo_core.grading.rules_words import (
     base,
     capital,
     choice,

@@ -13,10 +13,10 @@ from re import _parser
 
 import pytest
 
-from agpo_core.tasks.grading import PROFILES, canonical, equivalent, extract, grade
-from agpo_core.tasks.grading import patterns as patterns_module
-from agpo_core.tasks.grading.core import forget
-from agpo_core.tasks.grading.patterns import PATTERNS, pattern
+from agpo_core.grading import PROFILES, canonical, equivalent, extract, grade
+from agpo_core.grading import patterns as patterns_module
+from agpo_core.grading.core import forget
+from agpo_core.grading.patterns import PATTERNS, pattern
 
 FOLDER = Path(patterns_module.__file__).parent
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

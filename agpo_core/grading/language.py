@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agpo_core.tasks.grading.patterns import any_of, pattern
+from agpo_core.grading.patterns import any_of, pattern
 
 # "is not 5", "5 is wrong", 不是5
 DENIALS = any_of("not never neither nor cannot wrong incorrect false")

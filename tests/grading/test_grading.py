@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agpo_core.grading import canonical, extract, grade
+from agpo_core.grading.numerals import last_number
 from agpo_core.tasks import Graded
-from agpo_core.tasks.grading import canonical, extract, grade
-from agpo_core.tasks.grading.numerals import last_number
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")

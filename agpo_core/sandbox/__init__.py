@@ -76,7 +76,7 @@ Where the interpreter or the compiler is installed in a home folder itself, so t
 rest, the sandbox is refused.
 
 Which walls hold is not assumed but tried, once a process, by a program that attempts them. `python -m
-agpo_core.tasks.sandbox` prints the outcome.
+agpo_core.sandbox` prints the outcome.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ LANGUAGES = ("python", "cpp")
 WEAK_VARIABLE = "AGPO_WEAK_SANDBOX"
 PYTHON = sys.executable
 
-_LAUNCHER = str(Path(__file__).with_name("sandbox_launcher.py"))
+_LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 _GRACE_SECONDS = 30.0  # for building and tearing down on a machine that is busy; past it the launcher is killed
 _PAUSES = (0.05, 0.2, 1.0, 4.0)  # seconds before building is tried again: a machine may be short of processes
 _SYSTEM = (
@@ -334,7 +334,7 @@ print(*[name for name, attempt in [
     ("limits", lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE)),
 ] if not holds(attempt)])
 """
-_WALLS = ("files", "network", "processes", "memory", "signals", "datagrams", "limits")
+WALLS = ("files", "network", "processes", "memory", "signals", "datagrams", "limits")
 
 
 @cache
@@ -779,15 +779,3 @@ def _remove(folder: str) -> None:
             os.close(here)
             here = outside
             os.rmdir(name, dir_fd=here)
-
-
-def main() -> None:
-    """Print what holds on this machine."""
-    for kind in ("full", "weak"):
-        found = missing(weak=kind == "weak")
-        print(f"{kind:4}  {'; '.join(found) if found else 'all walls hold: ' + ', '.join(_WALLS)}")
-    print(f"cpp   {compiler() or 'no g++ on PATH'}")
-
-
-if __name__ == "__main__":
-    main()

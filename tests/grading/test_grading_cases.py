@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agpo_core import provenance
+from agpo_core.grading import PROFILES, canonical, equivalent, extract, get_profile, grade, read
+from agpo_core.grading.cases import load_cases
 from agpo_core.tasks import Graded
-from agpo_core.tasks.grading import PROFILES, canonical, equivalent, extract, get_profile, grade, read
-from agpo_core.tasks.grading.cases import load_cases
 
 # Our own cases, in the form of `python -m agpo_core.tasks grade`.
 CASES = load_cases(Path(__file__).with_name("grading_cases.jsonl"))

@@ -17,11 +17,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agpo_core.tasks.grading.clean import fold_typed
-from agpo_core.tasks.grading.language import denied_at, denies, leaves_open
-from agpo_core.tasks.grading.numerals import DECIMAL, FRACTION, MIXED, POWER_OF_TEN, SIGN
-from agpo_core.tasks.grading.patterns import any_of, pattern
-from agpo_core.tasks.grading.words import CHINESE_NUMERAL
+from agpo_core.grading.clean import fold_typed
+from agpo_core.grading.language import denied_at, denies, leaves_open
+from agpo_core.grading.numerals import DECIMAL, FRACTION, MIXED, POWER_OF_TEN, SIGN
+from agpo_core.grading.patterns import any_of, pattern
+from agpo_core.grading.words import CHINESE_NUMERAL
 
 LONGEST = 200_000  # characters of a response that are looked at, its end
 TAIL = 20_000  # of them, those in which an answer is looked for
