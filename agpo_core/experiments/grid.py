@@ -140,7 +140,7 @@ def parameters(notebook: str, namespace: dict) -> dict:
         notebook: its name in `params/`.
         namespace: the notebook's `globals()`.
     Raises:
-        ConfigError: one is unknown or mistyped; there is no such profile. (Runs check the ranges of their own, in `plan`.)
+        ConfigError: one is unknown or mistyped, or there is no such profile. `plan` checks the ranges of runs.
     """
     params = profiles.parameters(notebook, namespace)
     check(params)

@@ -3,12 +3,12 @@
     what trains, a grid        base.yaml           < PROFILE.yaml < NAME.PROFILE.yaml
     what trains nothing        NAME.base.yaml                     < NAME.PROFILE.yaml
 
-Base names every setting, with its default; each file after it holds what differs from those before. The files that need
-not exist are NAME.PROFILE.yaml. A notebook lays them together itself, so that a run is the same on every route: the
-profile may be named in the notebook's own cell, by `papermill -p profile paper`, by `papermill -f params/paper.yaml`, or
-by `python -m agpo_core.experiments.reproduce --profile paper`. Over the files lies what a cell assigns:
+Base names every setting, with its default. Each file after it holds what differs from those before; NAME.PROFILE.yaml
+need not exist. A notebook lays the files together itself, so that a run is the same on every route: the profile may be
+named in the notebook's own cell, by `papermill -p profile paper`, by `papermill -f params/paper.yaml`, or by
+`python -m agpo_core.experiments.reproduce --profile paper`. Over the files lies what a cell assigns:
 
-1. In the notebook's own parameter cell None says "as the profile has it". (A setting that may be null is no knob there.)
+1. In the notebook's own parameter cell None says "as the profile has it". A setting that may be null is no knob there.
 2. The cell that papermill injects outranks the own one. Two things in it are no edits of a reader:
    - `-f params/paper.yaml` injects the profile's whole file. A value that is still the file's is read from the file, in
      its place among the layers: injected, it would outrank NAME.paper.yaml.
@@ -71,7 +71,7 @@ def settings(notebook: str, profile: str) -> dict:
     """All settings of a notebook or experiment under a profile, as the files say.
 
     Raises:
-        ConfigError: there is no such profile; a file holds an unknown name, or a value of another kind than the default.
+        ConfigError: no such profile; in a file an unknown name, or a value of another kind than the default.
     """
     if not isinstance(profile, str) or profile not in names():
         raise ConfigError(f"no profile {profile!r}: params/ has {', '.join(names()) or 'none'}.")
@@ -92,7 +92,7 @@ def parameters(notebook: str, namespace: dict, **least: float) -> dict:
     Args:
         notebook: its name in `params/`.
         namespace: the notebook's `globals()`.
-        least: for a setting that no run of `TrainConfig` has, the smallest number that it, or each of its items, may be.
+        least: the smallest number that a setting, or each of its items, may be; ranges of `TrainConfig` hold anyway.
     Raises:
         ConfigError: an unknown name, a value of another kind than the default or out of range, no such profile.
     """

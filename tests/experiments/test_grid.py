@@ -2,11 +2,10 @@
 
 import pandas as pd
 import pytest
-import yaml
 
 from agpo_core import paths, provenance, recipes
 from agpo_core.config import ConfigError
-from agpo_core.experiments import grid, records
+from agpo_core.experiments import grid, profiles, records
 from agpo_core.recipes import RECIPES
 
 NAME = "table"
@@ -93,18 +92,13 @@ def test_a_missing_parameter_is_named(launched, params):
         grid.plan(NAME, params)
 
 
-def test_a_notebooks_parameters_are_read_and_nothing_else(params):
-    cell = "# Parameters\n" + "\n".join(f"{key} = {value!r}" for key, value in params.items())
-    namespace = {}
-    exec(cell, namespace)
-    namespace |= {"In": ["", cell, "x = 1"], "x": 1}
-    assert grid.parameters(namespace) == params
-
-
-def test_a_misspelt_parameter_that_papermill_put_in_is_refused(params):
-    namespace = params | {"horizn": 1.0, "In": ["", "# Parameters\nhorizn = 1.0\n"]}
-    with pytest.raises(ConfigError, match="unknown parameter 'horizn': did you mean 'horizon'"):
-        grid.parameters(namespace)
+@pytest.mark.parametrize("model", ["tiny-qwen3-a", "outputs/models/nowhere-1", "./nowhere", "nobody/such-a-model"])
+def test_a_start_that_no_run_could_load_is_refused_before_any_is_started(launched, params, model):
+    chosen = params | {"methods": ["grpo"], "models": [model, "tiny-qwen2-a"]}
+    assert grid.plan(NAME, chosen)  # a start that is yet to be made can be planned
+    with pytest.raises(ConfigError, match=f"models: '{model}' is no"):
+        grid.run(NAME, chosen)
+    assert not launched
 
 
 # -- training -----------------------------------------------------------------------------------------
@@ -376,8 +370,7 @@ def test_promote_refuses_what_only_a_record_can_change(capsys):
 
 
 def test_the_papers_plan_is_printed_without_weights_and_says_that_it_does_not_fit(launched, capsys):
-    text = (paths.params() / "paper.yaml").read_text(encoding="utf-8")
-    results = grid.run(NAME, yaml.safe_load(text))
+    results = grid.run(NAME, profiles.settings(NAME, "paper"))
     assert results.runs.empty and results.traces.empty and results.title == "nothing was run"
     printed = capsys.readouterr().out
     assert launched == [] and not (paths.runs() / NAME).exists()
@@ -387,7 +380,9 @@ def test_the_papers_plan_is_printed_without_weights_and_says_that_it_does_not_fi
     # 300 M / 2730 = 30.5 h for GRPO, 300 M / 2640 = 31.6 h with a probe
     assert "30.5 h" in printed and "31.6 h" in printed
     assert "the updates of AGPO  150,000,000" in printed
-    assert "the compute of AGPO  165,000,000" in printed  # a trained token costs 10 forwards, a probe's 1: 150 + 150 / 10
+    assert (
+        "the compute of AGPO  165,000,000" in printed
+    )  # a trained token costs 10 forwards, a probe's 1: 150 + 150 / 10
 
 
 def test_a_method_of_one_completion_a_prompt_gets_as_many_rollouts_as_the_others(launched, params):

@@ -85,7 +85,9 @@ def file(name: str) -> dict:
 
 
 def planned(notebook: str, params: dict) -> list:
-    return [(job.arm.name, job.seed, job.start, job.config and job.config.hash()) for job in grid.plan(notebook, params)]
+    return [
+        (job.arm.name, job.seed, job.start, job.config and job.config.hash()) for job in grid.plan(notebook, params)
+    ]
 
 
 # -- routes -------------------------------------------------------------------------------------------
@@ -125,7 +127,9 @@ def test_a_notebook_that_trains_nothing_has_the_same_parameters_on_every_route(n
     assert routes[0] == routes[1]
 
 
-@pytest.mark.parametrize("own", sorted(f.stem for f in paths.params().glob("*.*.yaml") if f.stem.split(".")[0] in NOTEBOOKS))
+@pytest.mark.parametrize(
+    "own", sorted(f.stem for f in paths.params().glob("*.*.yaml") if f.stem.split(".")[0] in NOTEBOOKS)
+)
 def test_a_notebooks_own_file_given_to_papermill_is_what_it_is_under_its_profile(own):
     notebook, profile = own.split(".")
     if profile != profiles.BASE:
