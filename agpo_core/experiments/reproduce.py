@@ -16,14 +16,13 @@ import sys
 import time
 from pathlib import Path
 
-import nbconvert
 import papermill
 from nbclient.exceptions import DeadKernelError
 from traitlets.config import Config
 
 from agpo_core import paths
 from agpo_core.config import ConfigError
-from agpo_core.experiments import grid, profiles
+from agpo_core.experiments import grid, html, profiles
 
 
 def load_parameters(notebook: str, profile: str) -> dict:
@@ -69,10 +68,11 @@ def execute(notebook: str, profile: str, parameters: dict) -> None:
         stderr_file=sys.stderr,
         # Other users of a shared machine cannot read what the kernel sends; without, it warns.
         config=Config(KernelManager={"transport_encryption": "auto"}),
+        # An interrupted kernel reports on stderr that its socket is closed; what a cell raises comes another way.
+        extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
         coalesce_streams=True,  # one output per cell in the document, however often a job reports
     )
-    html, _ = nbconvert.HTMLExporter().from_notebook_node(executed, resources={"metadata": {"name": notebook}})
-    (folder / "notebook.html").write_text(html, encoding="utf-8")
+    (folder / "notebook.html").write_text(html.page(executed, notebook), encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> int:
