@@ -290,6 +290,16 @@ class Planned(Exception):
 Planned.__name__ = "SystemExit"  # papermill goes by the name; IPython would dress a true one up as an error
 
 
+class Interrupted(KeyboardInterrupt):
+    """An interrupt while runs were trained; a notebook shows its words and no traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # what IPython shows of it
+        return [str(self)]
+
+
+INTERRUPTED = "Interrupted. The same again goes on from here: finished runs are reused, others resumed."
+
+
 def run(experiment: str, params: dict) -> Results:
     """Redraw the record, train what is missing, or plan, as `run_mode` says.
 
@@ -301,6 +311,7 @@ def run(experiment: str, params: dict) -> Results:
         ConfigError: see `plan`.
         FileNotFoundError: there is no record of this profile to replay.
         JobFailed: a run failed; finished ones are kept (see `training.launch`).
+        Interrupted: from the keyboard; finished ones are kept, the others resumed by the next call.
     """
     jobs = plan(experiment, params)
     profile, methods = params["profile"], params["methods"]
@@ -356,7 +367,10 @@ def _launch(jobs: list[Job], params: dict) -> None:
     for job in jobs:
         job.folder.mkdir(parents=True, exist_ok=True)
         job.config.save(job.folder / "config.yaml")
-    launch.launch([job.folder for job in jobs], **{name: params[name] for name in LAUNCH})
+    try:
+        launch.launch([job.folder for job in jobs], **{name: params[name] for name in LAUNCH})
+    except KeyboardInterrupt:
+        raise Interrupted(INTERRUPTED) from None
     unfinished = [job.folder.name for job in jobs if not job.finished]
     if unfinished:
         raise RuntimeError(f"runs did not finish: {', '.join(unfinished)}; see their train.log.")
@@ -439,6 +453,8 @@ def main(argv: list[str] | None = None) -> None:
             to = promote(args.experiment, args.profile, args.runs_to)
     except (FileNotFoundError, ValueError) as error:
         parser.error(str(error))
+    except Interrupted as interrupt:
+        parser.exit(130, f"\n{interrupt}\n")  # the shell's exit status of an interrupted command
     print(f"{to.relative_to(paths.root())}: {', '.join(sorted(p.name for p in to.iterdir()))}")
 
 

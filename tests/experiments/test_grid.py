@@ -190,6 +190,19 @@ def test_a_launcher_that_leaves_a_run_unfinished_is_not_asked_again(launched, pa
         grid.run(NAME, params)
 
 
+def test_an_interrupt_says_how_to_go_on_and_shows_no_traceback(launched, params, monkeypatch, capsys):
+    def interrupt(run_dirs, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grid.launch, "launch", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        grid.run(NAME, params)
+    assert caught.value._render_traceback_() == [grid.INTERRUPTED]
+    with pytest.raises(SystemExit, match="130"):
+        grid.main(["record", NAME, "smoke"])
+    assert capsys.readouterr().err == f"\n{grid.INTERRUPTED}\n"
+
+
 def test_the_budget_columns_follow_the_ledger(launched, params):
     runs = grid.run(NAME, params | {"methods": ["agpo"]}).runs.drop_duplicates("hash")
     assert (runs["tokens_train"] == 15_000).all() and (runs["tokens_probe"] == 15_000).all()

@@ -1,13 +1,17 @@
 """Notebooks are executed with checked parameters, and say where their results lie."""
 
 import re
+import signal
+import subprocess
+import sys
 import textwrap
+import time
 
 import nbformat
 import pytest
 
 from agpo_core import paths
-from agpo_core.experiments import reproduce
+from agpo_core.experiments import html, reproduce
 
 PARAMETERS = """
     # Parameters: None says "as the profile has it", params/
@@ -109,6 +113,31 @@ def test_an_interrupt_ends_everything_and_says_how_to_go_on(repository, capsys, 
     write_params(repository, "tiny", "profile: tiny")
     assert reproduce.main(["--profile", "tiny", "table"]) == 130
     assert "the same command goes on" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_after_an_interrupt_from_the_keyboard_no_traceback_is_shown(repository):
+    started = repository / "started"
+    write_notebook(repository, "long", f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(900)")
+    write_params(repository, "tiny", "")
+    words = f"from agpo_core import paths; import pathlib, sys; paths.root = lambda: pathlib.Path({str(repository)!r})"
+    words += "; from agpo_core.experiments import reproduce; sys.exit(reproduce.main(['--profile', 'tiny', 'long']))"
+    process = subprocess.Popen([sys.executable, "-c", words], stderr=subprocess.PIPE, text=True)
+    while not started.exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1]
+    assert process.returncode == 130
+    assert "the same command goes on" in said and "Traceback" not in said
+
+
+def test_an_html_copy_draws_its_equations_and_fetches_nothing():
+    text = "An *inline* $x_i^2$ and\n\n$$\\hat\\sigma=\\sqrt{\\tfrac1G} \\tag{1}$$\n\n```\na $b$\n```"
+    cells = [nbformat.v4.new_markdown_cell(text), nbformat.v4.new_code_cell("x = 1")]
+    page = html.page(nbformat.v4.new_notebook(cells=cells), "a title")
+    assert page.count("<math") == 2 and "(1)" in page and "a $b$" in page and "<title>a title</title>" in page
+    assert not re.search(r"""(src|href)=["']?(https?:)?//|import\(""", page)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ OTHER = [
     ("learn_02_controllers", {"sensitivity": 0.0, "momentum": 0.0, "alpha": 3.0, "weights": [0.5, 2.0, 0.0]}),
     ("learn_02_controllers", {"group_size": 16, "updates": 2, "epsilon_base": 0.3, "delta": 0.0}),
     ("learn_02_controllers", {"group_size": 2, "epsilon_min": 0.2, "tau_max": 1.1}),
-    ("learn_03_kl_estimators", {"draws": 2, "seed": 5}),
+    ("learn_03_kl_estimators", {"draws": 10, "seed": 5}),
 ]
 
 
@@ -31,4 +31,5 @@ def test_a_lesson_with_other_parameters_says_what_no_longer_holds(notebook, chan
             namespace["In"].append(cell.source)
             exec(cell.source, namespace)
     assert namespace["params"].items() >= changed.items()
-    assert "no longer holds with these parameters: " in capsys.readouterr().out or "seed" in changed
+    if notebook != "learn_03_kl_estimators":  # ten draws may well be near
+        assert "no longer holds with these parameters: " in capsys.readouterr().out
