@@ -1,4 +1,4 @@
-"""Checks for a notebook's exercises: they print, and never raise."""
+"""Checks for a notebook's exercises and for what its text says: they print, and never raise."""
 
 from collections.abc import Callable
 
@@ -24,6 +24,11 @@ def check(attempt: Callable, truth: Callable, cases: list[tuple]) -> None:
             print(f"Not yet: {call} gives {_text(given)}, and should give {_text(wanted)}.")
             return
     print(f"Right, in all {len(cases)} cases.")
+
+
+def claim(sentence: str, holds) -> None:
+    """Print a sentence of the text, and whether it holds with the parameters as they are set."""
+    print(f"{'holds' if holds else 'no longer holds with these parameters'}: {sentence}")
 
 
 def _text(numbers: torch.Tensor) -> str:

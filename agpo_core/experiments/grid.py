@@ -13,19 +13,23 @@ cannot be told apart.
 """
 
 import argparse
-import ast
 import difflib
 import itertools
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
+import huggingface_hub
+
 from agpo_core import paths, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
 from agpo_core.experiments import estimate, profiles, records
 from agpo_core.experiments.records import Results
 from agpo_core.recipes import KL_IN_REWARD, RECIPES, resolve
+from agpo_core.tasks import TASKS
 from agpo_core.training import launch
+from agpo_core.training.policy import embedded_models, model_source
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,7 @@ GRID = {
     "tokens_per_second": NUMBER,  # of an arm without a probe; for `plan`
     "tokens_per_second_probe": NUMBER,  # of an arm with a probe; for `plan`
 }
-OF_THE_ARM = ("method", "seed", "model", "clip", "temperature")  # set by arm, seed and start
-KNOWN = [*GRID, *(name for name in FIELDS if name not in OF_THE_ARM)]
+KNOWN = [*GRID, *(name for name in FIELDS if name not in profiles.OF_THE_ARM)]
 LAUNCH = ("launcher", "ranks", "hostfile", "parallel", "master_port")
 # What may differ between a grid and its record without making another experiment of it.
 FREE = {"run_mode", "methods", "seeds", "cross_starts", "data_dir", "memory_gb", "tokens_per_second",
@@ -130,24 +133,16 @@ class Job:
         return self.folder is not None and launch.is_finished(self.folder)
 
 
-def parameters(namespace: dict) -> dict:
-    """A notebook's parameters: those of its variables that are parameters of a grid.
-
-    Cells that begin with `# Parameters`, the notebook's own and the one that papermill puts after it, may assign
-    nothing else.
+def parameters(notebook: str, namespace: dict) -> dict:
+    """The settings in effect of a notebook with a grid: see `profiles.parameters`, which also sets its variables.
 
     Args:
+        notebook: its name in `params/`.
         namespace: the notebook's `globals()`.
     Raises:
-        ConfigError: such a cell assigns something else; a parameter is missing or mistyped.
+        ConfigError: one is unknown or mistyped, or there is no such profile. `plan` checks the ranges of runs.
     """
-    assigned = {}
-    for cell in namespace.get("In", []):
-        if cell.startswith("# Parameters"):
-            for statement in ast.parse(cell).body:
-                assigned |= {target.id: None for target in getattr(statement, "targets", [])}
-    _refuse_unknown(assigned)
-    params = {name: namespace[name] for name in KNOWN if name in namespace}
+    params = profiles.parameters(notebook, namespace)
     check(params)
     return params
 
@@ -158,6 +153,12 @@ def _refuse_unknown(names) -> None:
             close = difflib.get_close_matches(name, KNOWN, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see grid.GRID and TrainConfig."
             raise ConfigError(f"unknown parameter {name!r}: {hint}")
+
+
+def _instead(name: str, known) -> str:
+    """What may have been meant, as the end of a sentence."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f": did you mean {close[0]!r}?" if close else f"; choose from {', '.join(known)}."
 
 
 def check(params: dict) -> None:
@@ -182,6 +183,11 @@ def check(params: dict) -> None:
         leader = ARMS[name].follows
         if leader and leader not in params["methods"]:
             raise ConfigError(f"methods: {name} follows {leader}; add {leader}, or drop {name}.")
+    for setting in ("tasks", "test_tasks", "decontaminate"):
+        for name in params.get(setting, []):
+            name = str(name).partition(":")[0]  # decontaminate may name a split
+            if name not in TASKS:
+                raise ConfigError(f"{setting}: unknown task {name!r}{_instead(name, TASKS)}")
 
 
 def plan(experiment: str, params: dict) -> list[Job]:
@@ -284,6 +290,16 @@ class Planned(Exception):
 Planned.__name__ = "SystemExit"  # papermill goes by the name; IPython would dress a true one up as an error
 
 
+class Interrupted(KeyboardInterrupt):
+    """An interrupt while runs were trained; a notebook shows its words and no traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # what IPython shows of it
+        return [str(self)]
+
+
+INTERRUPTED = "Interrupted. The same again goes on from here: finished runs are reused, others resumed."
+
+
 def run(experiment: str, params: dict) -> Results:
     """Redraw the record, train what is missing, or plan, as `run_mode` says.
 
@@ -295,6 +311,7 @@ def run(experiment: str, params: dict) -> Results:
         ConfigError: see `plan`.
         FileNotFoundError: there is no record of this profile to replay.
         JobFailed: a run failed; finished ones are kept (see `training.launch`).
+        Interrupted: from the keyboard; finished ones are kept, the others resumed by the next call.
     """
     jobs = plan(experiment, params)
     profile, methods = params["profile"], params["methods"]
@@ -314,17 +331,46 @@ def run(experiment: str, params: dict) -> Results:
     folder = paths.runs() / experiment / profile
     folder.mkdir(parents=True, exist_ok=True)
     provenance.write_json(folder / INDEX, index)
+    _refuse_unknown_models({job.config.model for job in jobs if job.config and not job.finished})
     while missing := [job for job in jobs if job.config and not job.finished]:
         _launch(missing, params)
         jobs = plan(experiment, params)  # runs that follow others can now be resolved
     return records.read(experiment, profile, params, jobs)
 
 
+def _refuse_unknown_models(models: set[str]) -> None:
+    """Refuse a start that no run could load, before any is started.
+
+    Raises:
+        ConfigError: it is neither shipped nor a folder nor in the hub's cache, and the hub does not have it.
+    """
+    for model in models:
+        if Path(model_source(model)).is_dir():
+            continue
+        of_hub = model.count("/") < 2 and not model.startswith(("/", "~", "."))
+        if of_hub and isinstance(huggingface_hub.try_to_load_from_cache(model, "config.json"), str):
+            continue
+        if not of_hub or "/" not in model:
+            raise ConfigError(
+                f"models: {model!r} is no folder and no shipped model{_instead(model, embedded_models())}"
+            )
+        try:
+            huggingface_hub.model_info(model, timeout=10)
+        except (OSError, ValueError, httpx.HTTPError) as error:
+            raise ConfigError(
+                f"models: {model!r} is no folder, not in the hub's cache, and the hub does not give it "
+                f"({type(error).__name__}): check its name, and the network."
+            ) from error
+
+
 def _launch(jobs: list[Job], params: dict) -> None:
     for job in jobs:
         job.folder.mkdir(parents=True, exist_ok=True)
         job.config.save(job.folder / "config.yaml")
-    launch.launch([job.folder for job in jobs], **{name: params[name] for name in LAUNCH})
+    try:
+        launch.launch([job.folder for job in jobs], **{name: params[name] for name in LAUNCH})
+    except KeyboardInterrupt:
+        raise Interrupted(INTERRUPTED) from None
     unfinished = [job.folder.name for job in jobs if not job.finished]
     if unfinished:
         raise RuntimeError(f"runs did not finish: {', '.join(unfinished)}; see their train.log.")
@@ -407,6 +453,8 @@ def main(argv: list[str] | None = None) -> None:
             to = promote(args.experiment, args.profile, args.runs_to)
     except (FileNotFoundError, ValueError, RuntimeError) as error:  # RuntimeError: a job failed, a folder is in use
         parser.error(str(error))
+    except Interrupted as interrupt:
+        parser.exit(130, f"\n{interrupt}\n")  # the shell's exit status of an interrupted command
     print(f"{to.relative_to(paths.root())}: {', '.join(sorted(p.name for p in to.iterdir()))}")
 
 

@@ -1,9 +1,35 @@
-"""A notebook's settings under a profile: `params/<profile>.yaml`, then `params/<notebook>.<profile>.yaml`."""
+"""The settings of a notebook or an experiment under a profile, laid together from the files in `params/`.
 
+    what trains, a grid        base.yaml           < PROFILE.yaml < NAME.PROFILE.yaml
+    what trains nothing        NAME.base.yaml                     < NAME.PROFILE.yaml
+
+Base names every setting, with its default. Each file after it holds what differs from those before; NAME.PROFILE.yaml
+need not exist. A notebook lays the files together itself, so that a run is the same on every route: the profile may be
+named in the notebook's own cell, by `papermill -p profile paper`, by `papermill -f params/paper.yaml`, or by
+`python -m agpo_core.experiments.reproduce --profile paper`. Over the files lies what a cell assigns:
+
+1. In the notebook's own parameter cell None says "as the profile has it". A setting that may be null is no knob there.
+2. The cell that papermill injects outranks the own one. Two things in it are no edits of a reader:
+   - `-f params/paper.yaml` injects the profile's whole file. A value that is still the file's is read from the file, in
+     its place among the layers: injected, it would outrank NAME.paper.yaml.
+   - An injected cell that names a profile speaks for the whole: the own cell's `run_mode` gives way to the files'.
+"""
+
+import ast
+import difflib
+import math
+import re
+import textwrap
+import types
+import typing
 from pathlib import Path
 
 from agpo_core import paths
-from agpo_core.config import read_yaml
+from agpo_core.config import FIELDS, ConfigError, TrainConfig, read_yaml
+
+BASE = "base"  # the file of defaults; no profile
+OF_THE_ARM = ("method", "seed", "model", "clip", "temperature")  # set by arm, seed and start, and by no file
+PARAMETERS = "# Parameters"  # the first line of papermill's cell; that of a notebook's own goes on after it
 
 
 def profile_file(profile: str) -> Path:
@@ -16,6 +42,22 @@ def notebook_file(notebook: str, profile: str) -> Path:
     return paths.params() / f"{notebook}.{profile}.yaml"
 
 
+def names() -> list[str]:
+    """The profiles that there are."""
+    return sorted(f.stem for f in paths.params().glob("*.yaml") if "." not in f.stem and f.stem != BASE)
+
+
+def base_file(notebook: str) -> Path:
+    """The file that names every setting: a notebook's own, or that of all grids."""
+    own = notebook_file(notebook, BASE)
+    return own if own.is_file() else profile_file(BASE)
+
+
+def trains(notebook: str) -> bool:
+    """Whether it has a grid of runs, and not parameters of its own alone."""
+    return base_file(notebook) == profile_file(BASE)
+
+
 def read(file: Path) -> dict:
     """The settings in a file; none where there is no file.
 
@@ -26,5 +68,173 @@ def read(file: Path) -> dict:
 
 
 def settings(notebook: str, profile: str) -> dict:
-    """Those of the profile, and over them the notebook's own."""
-    return read(profile_file(profile)) | read(notebook_file(notebook, profile))
+    """All settings of a notebook or experiment under a profile, as the files say.
+
+    Raises:
+        ConfigError: no such profile; in a file an unknown name, or a value of another kind than the default.
+    """
+    if not isinstance(profile, str) or profile not in names():
+        raise ConfigError(f"no profile {profile!r}: params/ has {', '.join(names()) or 'none'}.")
+    base = read(base_file(notebook))
+    laid = dict(base)
+    for file in [*([profile_file(profile)] if trains(notebook) else []), notebook_file(notebook, profile)]:
+        changes = read(file)
+        _check(changes, base, trains(notebook), f"{file.name}: ")
+        laid |= changes
+    return laid | {"profile": profile}
+
+
+def parameters(notebook: str, namespace: dict, **least: float) -> dict:
+    """A notebook's settings in effect: the files', and over them what its parameter cells assign (see above).
+
+    The notebook's variables are set to them, so that its cells read the settings by their names.
+
+    Args:
+        notebook: its name in `params/`.
+        namespace: the notebook's `globals()`.
+        least: the smallest number that a setting, or each of its items, may be; ranges of `TrainConfig` hold anyway.
+    Raises:
+        ConfigError: an unknown name, a value of another kind than the default or out of range, no such profile.
+    """
+    given = _given(namespace)
+    base, grid = read(base_file(notebook)), trains(notebook)
+    given = {name: value for name, value in given.items() if value is not None or _may_be_none(name, base)}
+    _check(given, base, grid, "")
+    params = settings(notebook, given.get("profile")) | given
+    if not grid:
+        _check_ranges(params, least)
+    namespace |= params
+    return params
+
+
+def show(notebook: str, params: dict) -> None:
+    """Print all settings in effect, each with what it is; a star marks those that differ from the base file."""
+    file = base_file(notebook)
+    base, said = read(file), _comments(file.read_text(encoding="utf-8"))
+    print(f"* differs from params/{file.name}")
+    for name, value in params.items():
+        star = " " if name in base and base[name] == value else "*"
+        text = f"{star} {name:24} {literal(value)}"
+        if about := said.get(name):
+            text = f"{text:45}  # {about}"
+        print(textwrap.fill(text, 118, subsequent_indent=" " * 27, break_long_words=False, break_on_hyphens=False))
+
+
+def literal(value) -> str:
+    """A value as it is written in a notebook: double quotes, small numbers as 1.0e-6."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, float) and 0 < abs(value) < 1e-3:
+        mantissa, exponent = f"{value:e}".split("e")
+        digits = mantissa.rstrip("0")
+        return f"{digits}{'0' * digits.endswith('.')}e{int(exponent)}"
+    return repr(value)
+
+
+def _comments(text: str) -> dict[str, str]:
+    """What a file says beside each of its names."""
+    return dict(re.findall(r"^(\w+):.*?  +# (.*)$", text, re.MULTILINE))
+
+
+def _given(namespace: dict) -> dict:
+    """What the parameter cells assign that is an edit: the own cell, and the one that papermill injects.
+
+    Of each the last run counts, and of the two the later one. Values are read from the cells: the variables may hold
+    what `parameters` set them to under another profile.
+    """
+    cells = {}
+    for cell in namespace.get("In", []):
+        if cell.startswith(PARAMETERS):
+            injected = cell.partition("\n")[0].strip() == PARAMETERS
+            cells.pop(injected, None)  # what ran again moves to the end
+            cells[injected] = _assigned(cell, namespace)
+    given = {}
+    for injected, assigned in cells.items():
+        if injected:
+            profile = assigned.get("profile", given.get("profile"))
+            handed = read(profile_file(profile)) if profile in names() else {}
+            if handed and handed.keys() <= assigned.keys():
+                assigned = {k: v for k, v in assigned.items() if k == "profile" or k not in handed or v != handed[k]}
+            if "profile" in assigned:
+                given.pop("run_mode", None)
+        given |= assigned
+    return given
+
+
+def _assigned(cell: str, namespace: dict) -> dict:
+    """The names that a cell assigns; a value that is no literal is the variable's."""
+    found = {}
+    for statement in ast.parse(cell).body:
+        targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+        for target in filter(None, targets):
+            for node in ast.walk(target):
+                if isinstance(node, ast.Name):
+                    try:
+                        found[node.id] = ast.literal_eval(statement.value if node is target else target)
+                    except (ValueError, AttributeError):
+                        found[node.id] = namespace.get(node.id)
+    return found
+
+
+def _may_be_none(name: str, base: dict) -> bool:
+    kind = FIELDS[name].type if name in FIELDS else None
+    optional = isinstance(kind, types.UnionType) and type(None) in typing.get_args(kind)
+    return optional or (name in base and base[name] is None and name != "profile")
+
+
+def _check(given: dict, base: dict, grid: bool, place: str) -> None:
+    """Refuse a name that is not known, and a value of another kind than its default.
+
+    Args:
+        grid: whether the fields of `TrainConfig` are settings too.
+        place: what the message begins with.
+    """
+    fields = [name for name in FIELDS if name not in OF_THE_ARM] if grid else []
+    for name, value in given.items():
+        if name not in base and name not in fields:
+            close = difflib.get_close_matches(name, [*base, *fields], n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(base)}."
+            raise ConfigError(f"{place}unknown parameter {name!r}: {hint}")
+        default = base.get(name)
+        if value is None and default is not None and not _may_be_none(name, base):
+            raise ConfigError(f"{place}{name} must be {_kind(default)}, and is null: write {literal(default)}, say.")
+        pairs = [(value, default)]
+        if isinstance(value, list) and isinstance(default, list) and default:
+            pairs += [(item, default[0]) for item in value]
+        for got, expected in pairs:
+            _check_kind(name, got, expected, place)
+
+
+def _check_kind(name: str, got, expected, place: str) -> None:
+    kinds = _kind(expected), _kind(got)
+    if None in (got, expected) or kinds[0] == kinds[1] or kinds == ("a number", "a whole number"):
+        return
+    message = f"{place}{name} must be {kinds[0]}, got {kinds[1]}, {got!r}"
+    if kinds == ("a number", "text"):
+        message += ": in YAML a float needs a dot, write 1.0e-6 and not 1e-6"
+    raise ConfigError(f"{message}.")
+
+
+def _kind(value) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    for kind, name in ((int, "a whole number"), (float, "a number"), (str, "text"), (list, "a list")):
+        if isinstance(value, kind):
+            return name
+    return f"a {type(value).__name__}"
+
+
+def _check_ranges(params: dict, least: dict) -> None:
+    """Refuse numbers that a notebook cannot compute with: outside the range of `TrainConfig`, or below `least`."""
+    TrainConfig.from_dict({name: value for name, value in params.items() if name in FIELDS})
+    for name, value in params.items():
+        numbers = value if isinstance(value, list) else [value]
+        if not numbers:
+            raise ConfigError(f"{name} is empty: give at least one.")
+        for number in numbers:
+            if isinstance(number, (int, float)) and not math.isfinite(number):
+                raise ConfigError(f"{name} must be finite; got {number!r}.")
+            if name in least and number < least[name]:
+                raise ConfigError(f"{name} must be at least {least[name]}; got {number!r}.")

@@ -6,10 +6,10 @@ import zlib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from agpo_core import paths, provenance, recipes
 from agpo_core.config import NUMERICS_VERSION
+from agpo_core.experiments import profiles
 from agpo_core.training import launch
 
 LEVELS = {"tiny-qwen2-a": 0.36, "tiny-qwen2-b": 0.40}  # invented scores of the starts
@@ -126,6 +126,4 @@ def launched(tmp_path, monkeypatch):
 @pytest.fixture
 def params():
     """The tiny profile in train mode, short."""
-    file = Path(__file__).resolve().parents[2] / "params" / "tiny.yaml"
-    settings = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return settings | {"run_mode": "train", "horizon": 30_000.0}
+    return profiles.settings("none", "tiny") | {"run_mode": "train", "horizon": 30_000.0}

@@ -2,11 +2,10 @@
 
 import pandas as pd
 import pytest
-import yaml
 
 from agpo_core import paths, provenance, recipes
 from agpo_core.config import ConfigError
-from agpo_core.experiments import grid, records
+from agpo_core.experiments import grid, profiles, records
 from agpo_core.recipes import RECIPES
 
 NAME = "table"
@@ -93,18 +92,13 @@ def test_a_missing_parameter_is_named(launched, params):
         grid.plan(NAME, params)
 
 
-def test_a_notebooks_parameters_are_read_and_nothing_else(params):
-    cell = "# Parameters\n" + "\n".join(f"{key} = {value!r}" for key, value in params.items())
-    namespace = {}
-    exec(cell, namespace)
-    namespace |= {"In": ["", cell, "x = 1"], "x": 1}
-    assert grid.parameters(namespace) == params
-
-
-def test_a_misspelt_parameter_that_papermill_put_in_is_refused(params):
-    namespace = params | {"horizn": 1.0, "In": ["", "# Parameters\nhorizn = 1.0\n"]}
-    with pytest.raises(ConfigError, match="unknown parameter 'horizn': did you mean 'horizon'"):
-        grid.parameters(namespace)
+@pytest.mark.parametrize("model", ["tiny-qwen3-a", "outputs/models/nowhere-1", "./nowhere", "nobody/such-a-model"])
+def test_a_start_that_no_run_could_load_is_refused_before_any_is_started(launched, params, model):
+    chosen = params | {"methods": ["grpo"], "models": [model, "tiny-qwen2-a"]}
+    assert grid.plan(NAME, chosen)  # a start that is yet to be made can be planned
+    with pytest.raises(ConfigError, match=f"models: '{model}' is no"):
+        grid.run(NAME, chosen)
+    assert not launched
 
 
 # -- training -----------------------------------------------------------------------------------------
@@ -194,6 +188,19 @@ def test_a_launcher_that_leaves_a_run_unfinished_is_not_asked_again(launched, pa
     monkeypatch.setattr(launch, "launch", lambda run_dirs, **options: None)
     with pytest.raises(RuntimeError, match="runs did not finish: .*agpo-s42.*see their train.log"):
         grid.run(NAME, params)
+
+
+def test_an_interrupt_says_how_to_go_on_and_shows_no_traceback(launched, params, monkeypatch, capsys):
+    def interrupt(run_dirs, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grid.launch, "launch", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        grid.run(NAME, params)
+    assert caught.value._render_traceback_() == [grid.INTERRUPTED]
+    with pytest.raises(SystemExit, match="130"):
+        grid.main(["record", NAME, "smoke"])
+    assert capsys.readouterr().err == f"\n{grid.INTERRUPTED}\n"
 
 
 def test_the_budget_columns_follow_the_ledger(launched, params):
@@ -387,8 +394,7 @@ def test_a_failed_job_or_a_folder_in_use_ends_the_command_in_a_line(launched, mo
 
 
 def test_the_papers_plan_is_printed_without_weights_and_says_that_it_does_not_fit(launched, capsys):
-    text = (paths.params() / "paper.yaml").read_text(encoding="utf-8")
-    results = grid.run(NAME, yaml.safe_load(text))
+    results = grid.run(NAME, profiles.settings(NAME, "paper"))
     assert results.runs.empty and results.traces.empty and results.title == "nothing was run"
     printed = capsys.readouterr().out
     assert launched == [] and not (paths.runs() / NAME).exists()

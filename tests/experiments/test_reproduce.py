@@ -1,25 +1,31 @@
 """Notebooks are executed with checked parameters, and say where their results lie."""
 
+import re
+import signal
+import subprocess
+import sys
 import textwrap
+import time
 
 import nbformat
 import pytest
 
 from agpo_core import paths
-from agpo_core.config import ConfigError
-from agpo_core.experiments import reproduce
+from agpo_core.experiments import html, reproduce
 
 PARAMETERS = """
+    # Parameters: None says "as the profile has it", params/
     profile = "smoke"
     run_mode = "replay"
-    methods = ["grpo"]
-    rate = 0.5
-    rates = [0.5]
-    plot = True
-    budget = None
+    rate = None
 """
+BASE = "profile: null\nrun_mode: replay\nrate: 0.5\n"
 WRITE_SUMMARY = """
     import os, pathlib
+    from agpo_core import paths
+    from agpo_core.experiments import profiles
+    paths.root = lambda: pathlib.Path(os.environ["AGPO_OUTPUTS"]).parent
+    profiles.parameters("table", globals())
     print("update 1 of 1")
     folder = pathlib.Path(os.environ["AGPO_OUTPUTS"], "runs", "table", profile)
     (folder / "summary.txt").write_text(f"{run_mode} {rate:.1f} {pathlib.Path.cwd().name}")
@@ -33,11 +39,13 @@ def repository(tmp_path, monkeypatch):
     monkeypatch.setenv("AGPO_OUTPUTS", str(tmp_path / "outputs"))
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "params").mkdir()
+    (tmp_path / "pyproject.toml").touch()
     write_notebook(tmp_path, "table", WRITE_SUMMARY)
     return tmp_path
 
 
 def write_notebook(repository, name, code, parameters=PARAMETERS):
+    write_params(repository, f"{name}.base", BASE)
     parameters, body = (nbformat.v4.new_code_cell(textwrap.dedent(text).strip()) for text in (parameters, code))
     parameters.metadata.tags = ["parameters"]
     kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
@@ -51,7 +59,7 @@ def write_params(repository, name, text):
 
 def test_a_notebook_is_executed_in_train_mode_and_its_table_printed(repository, capfd):
     write_params(repository, "tiny", "profile: tiny\nrun_mode: replay\nrate: 1.0e-6")
-    write_params(repository, "table.tiny", "rate: 2.0")
+    write_params(repository, "table.tiny", "profile: tiny\nrate: 2.0")
 
     assert reproduce.main(["--profile", "tiny", "table"]) == 0
 
@@ -89,6 +97,7 @@ def test_a_notebook_that_fails_is_reported_and_the_others_still_run(repository, 
 
 def test_a_notebook_that_ends_after_its_plan_did_not_fail(repository, capfd):
     write_params(repository, "paper", "run_mode: plan")
+    write_params(repository, "table.paper", "run_mode: plan")
     body = "from agpo_core.experiments import grid\nprint('planned')\nraise grid.Planned\nprint('a table of nothing')"
     write_notebook(repository, "table", body)
     assert reproduce.main(["--profile", "paper", "table"]) == 0
@@ -106,51 +115,62 @@ def test_an_interrupt_ends_everything_and_says_how_to_go_on(repository, capsys, 
     assert "the same command goes on" in capsys.readouterr().err
 
 
-def test_an_unknown_key_is_named_with_the_closest_one(repository):
-    write_params(repository, "tiny", "ratte: 1.0")
-    with pytest.raises(ConfigError, match=r"tiny.yaml.*'ratte'.*did you mean 'rate'"):
-        reproduce.load_parameters("table", "tiny")
+@pytest.mark.slow
+def test_after_an_interrupt_from_the_keyboard_no_traceback_is_shown(repository):
+    started = repository / "started"
+    write_notebook(repository, "long", f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(900)")
+    write_params(repository, "tiny", "")
+    words = f"from agpo_core import paths; import pathlib, sys; paths.root = lambda: pathlib.Path({str(repository)!r})"
+    words += "; from agpo_core.experiments import reproduce; sys.exit(reproduce.main(['--profile', 'tiny', 'long']))"
+    process = subprocess.Popen([sys.executable, "-c", words], stderr=subprocess.PIPE, text=True)
+    while not started.exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1]
+    assert process.returncode == 130
+    assert "the same command goes on" in said and "Traceback" not in said
 
 
-def test_an_unknown_key_without_a_close_one_lists_the_notebooks_own(repository):
-    write_params(repository, "table.tiny", "xyz: 1.0")
-    write_params(repository, "tiny", "rate: 1.0")
-    with pytest.raises(ConfigError, match=r"table.tiny.yaml.*'xyz'.*profile, run_mode, methods"):
-        reproduce.load_parameters("table", "tiny")
+def test_an_html_copy_draws_its_equations_and_fetches_nothing():
+    text = "An *inline* $x_i^2$ and\n\n$$\\hat\\sigma=\\sqrt{\\tfrac1G} \\tag{1}$$\n\n```\na $b$\n```"
+    cells = [nbformat.v4.new_markdown_cell(text), nbformat.v4.new_code_cell("x = 1")]
+    page = html.page(nbformat.v4.new_notebook(cells=cells), "a title")
+    assert page.count("<math") == 2 and "(1)" in page and "a $b$" in page and "<title>a title</title>" in page
+    assert not re.search(r"""(src|href)=["']?(https?:)?//|import\(""", page)
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("text", "message"),
     [
-        ("rate: 1e-6", r"rate must be a number, got text, '1e-6'.*write 1\.0e-6"),
-        ("rates: [1e-6]", r"rates must be a number, got text, '1e-6'.*write 1\.0e-6"),
-        ("rates: 0.1", "rates must be a list, got a number"),
+        ("ratte: 1.0", r"table.tiny.yaml: unknown parameter 'ratte': did you mean 'rate'"),
+        ("xyz: 1.0", r"table.tiny.yaml: unknown parameter 'xyz': there are profile, run_mode, rate"),
+        ("rate: 1e-6", r"table.tiny.yaml: rate must be a number, got text, '1e-6'.*write 1\.0e-6"),
         ("rate: true", "rate must be a number, got true or false"),
-        ("plot: 1", "plot must be true or false, got a number"),
-        ("profile: 3", "profile must be text, got a number"),
+        ("rate: [0.1]", "rate must be a number, got a list"),
+        ("profile: tiny\nrun_mode: 3", "run_mode must be text, got a whole number"),
+        ("- rate", "tiny.yaml must hold lines of the form `key: value`"),
+        ("rate: [1.0", "tiny.yaml"),
     ],
 )
-def test_a_value_of_another_type_than_the_notebooks_default_is_refused(repository, line, message):
-    write_params(repository, "tiny", line)
-    with pytest.raises(ConfigError, match=message):
-        reproduce.load_parameters("table", "tiny")
-
-
-def test_a_file_that_is_not_a_mapping_is_refused(repository, capsys):
-    write_params(repository, "tiny", "- rate")
-    with pytest.raises(ConfigError, match="tiny.yaml must hold lines of the form `key: value`"):
-        reproduce.load_parameters("table", "tiny")
-    write_params(repository, "tiny", "rate: [1.0")
+def test_a_bad_file_stops_everything_before_the_first_notebook_runs(repository, capsys, text, message):
+    write_params(repository, "tiny", "")
+    write_params(repository, "table.tiny", text)
+    write_notebook(repository, "first", "raise RuntimeError('it ran')")
     with pytest.raises(SystemExit, match="2"):
-        reproduce.main(["--profile", "tiny", "table"])
-    assert "tiny.yaml" in capsys.readouterr().err
+        reproduce.main(["--profile", "tiny", "first", "table"])
+    assert re.search(message, capsys.readouterr().err)
 
 
-def test_null_and_whole_numbers_are_taken(repository):
-    write_params(repository, "tiny", "rate: 1\nrates: []\nplot: null\nbudget: 3")
-    parameters = reproduce.load_parameters("table", "tiny")
-    expected = {"rate": 1, "rates": [], "plot": None, "budget": 3, "run_mode": "train"}
-    assert parameters == expected
+def test_a_notebook_is_told_its_profile_and_to_train_and_nothing_else(repository):
+    write_params(repository, "tiny", "rate: 7.0")
+    write_params(repository, "table.tiny", "rate: 1")  # a whole number is a number
+    assert reproduce.load_parameters("table", "tiny") == {"profile": "tiny", "run_mode": "train"}
+    write_params(repository, "table.tiny", "run_mode: plan")
+    assert reproduce.load_parameters("table", "tiny") == {"profile": "tiny", "run_mode": "plan"}
+    write_params(repository, "table.tiny", "")
+    write_params(repository, "table.base", "profile: null\nrate: 0.5")
+    assert reproduce.load_parameters("table", "tiny") == {"profile": "tiny"}
 
 
 @pytest.mark.parametrize(
@@ -166,17 +186,3 @@ def test_what_is_not_there_is_named_beside_what_is(repository, capsys, profile, 
     with pytest.raises(SystemExit, match="2"):
         reproduce.main(["--profile", profile, notebook])
     assert f"{message}.\n" in capsys.readouterr().err
-
-
-def test_a_notebook_that_trains_nothing_takes_its_own_file_alone(repository):
-    own = 'profile = "smoke"\ndraws = 100'
-    write_notebook(repository, "theory", "", own)
-    write_params(repository, "tiny", "rate: 1.0\nmethods: [grpo]")
-    assert reproduce.load_parameters("theory", "tiny") == {"profile": "tiny"}
-    write_params(repository, "theory.tiny", "draws: 5")
-    assert reproduce.load_parameters("theory", "tiny") == {"profile": "tiny", "draws": 5}
-    write_params(repository, "theory.tiny", "drawn: 5")
-    with pytest.raises(ConfigError, match="did you mean 'draws'"):
-        reproduce.load_parameters("theory", "tiny")
-    with pytest.raises(FileNotFoundError, match="no profile 'large'"):
-        reproduce.load_parameters("theory", "large")

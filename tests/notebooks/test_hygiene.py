@@ -39,7 +39,8 @@ def test_one_cell_is_tagged_parameters_and_papermill_can_read_it(notebook):
     tagged = [cell for cell in code(notebook) if "parameters" in cell.metadata.get("tags", [])]
     assert len(tagged) == 1
     first, *lines = tagged[0].source.splitlines()
-    assert first == "# Parameters"
+    assert first.startswith("# Parameters: ")  # papermill's own cell begins with the first word alone
+    assert len(lines) < 20
     for line in lines:
         # one assignment a line, and no second = on it, not even in its comment
         assert line == "" or line.startswith("# ") or re.fullmatch(r"\w+ = [^=]+", line), line
@@ -61,6 +62,20 @@ def test_a_cell_that_plots_ends_its_figure_with_show_and_asserts_on_its_data(not
         if "= plots." in cell.source:
             after = cell.source.split("plt.show()\n")
             assert len(after) == 2 and "assert " in after[1], cell.source
+
+
+def test_parameters_are_checked_and_their_names_read_by_the_files_of_this_notebook(notebook, request):
+    """The first code cell after the parameters lays the settings together, under the notebook's own name."""
+    cells = code(notebook)
+    (own,) = [i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", [])]
+    assert re.search(r"\b(grid|profiles)\.parameters\((NAME|\"00_start_here\"), globals\(\)", cells[own + 1].source)
+    named = re.search(r'NAME = "(\w+)"', cells[own + 1].source)
+    assert named is None or named[1] == request.node.callspec.params["notebook"].stem
+
+
+def test_the_claims_of_the_text_hold_with_the_parameters_that_are_committed(notebook):
+    for cell in code(notebook):
+        assert "no longer holds" not in "".join(output.get("text", "") for output in cell.outputs), cell.source
 
 
 def test_no_cell_ended_in_an_error_or_wrote_to_stderr(notebook):
