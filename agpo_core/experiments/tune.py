@@ -82,20 +82,15 @@ def main(argv: list[str] | None = None) -> None:
     record.mkdir(parents=True, exist_ok=True)
     table.to_csv(record / TRIALS, index=False)
     rate, to = choose(table), profiles.notebook_file(args.experiment, args.profile)
-    to.write_text(with_rate(to.read_text(encoding="utf-8"), rate), encoding="utf-8")
+    text = to.read_text(encoding="utf-8") if to.is_file() else f"profile: {args.profile}\n"
+    to.write_text(with_rate(text, rate), encoding="utf-8")
     print(f"The best, {rate:.1e}, stands in {to.relative_to(paths.root())}.")
 
 
 def with_rate(text: str, rate: float) -> str:
-    """A file of settings with its learning rate set; comments stay.
-
-    Raises:
-        ValueError: the file has no line for it.
-    """
+    """A file of settings with its learning rate set, in its own line or a last one; comments stay."""
     written, found = re.subn(r"^(learning_rate:) *\S+", rf"\g<1> {rate:.1e}", text, flags=re.MULTILINE)
-    if not found:
-        raise ValueError("the file has no line learning_rate: add it.")
-    return written
+    return written if found else f"{text.rstrip()}\nlearning_rate: {rate:.1e}\n"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Checks of exercises print, and never raise."""
 
-from agpo_core.experiments.exercises import check
+from agpo_core.experiments.exercises import check, claim
 
 
 def double(x):
@@ -37,3 +37,9 @@ def test_blanks_and_errors_are_not_yet_an_answer(capsys):
 def test_a_list_of_another_length_is_wrong(capsys):
     check(lambda x: [x, x], lambda x: [x], [(1.0,)])
     assert "gives [1.000, 1.000], and should give [1.000]" in capsys.readouterr().out
+
+
+def test_a_claim_is_printed_with_its_verdict(capsys):
+    claim("it rises", True)
+    claim("it falls", False)
+    assert capsys.readouterr().out == "holds: it rises\nno longer holds with these parameters: it falls\n"

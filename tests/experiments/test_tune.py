@@ -1,7 +1,6 @@
 """The learning rate of an experiment is chosen on dev, for all of its arms."""
 
 import pandas as pd
-import pytest
 
 from agpo_core.experiments import tune
 
@@ -27,6 +26,5 @@ def test_the_rate_is_written_into_the_profile_and_comments_stay():
     assert tune.with_rate(text, 2e-4) == "horizon: 60000.0\nlearning_rate: 2.0e-04  # peak\n"
 
 
-def test_a_profile_without_the_line_is_refused():
-    with pytest.raises(ValueError, match="no line learning_rate"):
-        tune.with_rate("horizon: 60000.0\n", 1e-4)
+def test_a_file_without_the_line_gets_it_as_its_last():
+    assert tune.with_rate("profile: tiny\n", 1e-4) == "profile: tiny\nlearning_rate: 1.0e-04\n"
