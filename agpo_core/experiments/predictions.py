@@ -93,14 +93,15 @@ def first_temperature(results: Results) -> str:
     runs = [run["tau"].to_numpy() for arm in arms for _, run in _updates(results, arm).groupby(["seed", "start"])]
     above = sum(tau[0] > base for tau in runs)
     cooled = [int((tau <= base).argmax()) for tau in runs if (tau <= base).any()]  # updates before the first such one
+    few, many = min(map(len, runs)), max(map(len, runs))
     last = "In none of them does τ come down to τ_base"
     if cooled:
         last = f"In {len(cooled)} of them τ comes down to τ_base, after {min(cooled)} updates at the earliest"
     return (
         f"Above, because Eq. 12 gives τ_base (1 + λ U) and U is not negative: in {above} of {len(runs)} runs of "
         f"{' and '.join(ARMS[arm].title for arm in arms)} the first τ lies above τ_base, on average "
-        f"{sum(tau[0] for tau in runs) / len(runs):.2f}. {last}; they make {min(map(len, runs))} to "
-        f"{max(map(len, runs))} updates."
+        f"{sum(tau[0] for tau in runs) / len(runs):.2f}. {last}; they make "
+        f"{few if few == many else f'{few} to {many}'} updates."
     )
 
 
