@@ -215,7 +215,7 @@ def test_a_size_of_nothing_is_refused_by_name(notebook, name):
     document = nbformat.read(paths.notebooks() / f"{notebook}.ipynb", as_version=4)
     (cell,) = [cell.source for cell in document.cells if "= profiles.parameters(" in cell.source]
     tree = ast.parse(cell).body
-    wanted = [s for s in tree if isinstance(s, ast.Assign) and s.targets[0].id in ("NAME", "least", "params")]
+    wanted = [s for s in tree if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) in ("NAME", "least", "params")]
     own = cells(notebook, None, **{name: nothing})[0]
     namespace = {"In": ["", own], "profiles": profiles}
     with pytest.raises(ConfigError, match=f"{name} must be at least"):

@@ -58,7 +58,7 @@ def test_the_answers_on_table_1_are_the_numbers_of_its_runs():
     # ε_min H / ε = .05 * .7 / .1
     assert "Eq. 4 comes to ε_min at H = 0.35 to 0.35 nats" in entropy and "at its floor in 0% of updates" in entropy
     assert "in 3 of 3 runs of AGPO the first τ lies above τ_base, on average 1.30." in temperature
-    assert "In 3 of them τ comes down to τ_base, after 2 updates at the earliest; they make 3 to 3" in temperature
+    assert "In 3 of them τ comes down to τ_base, after 2 updates at the earliest; they make 3 updates." in temperature
     # -2, -3, -1; 0, -1, +1; -2, -2, -1: t(.975, 2) = 4.303, halves 2.48, 2.48, 1.43
     assert "At equal tokens AGPO lies -2.0 ± 2.5 points (zero lies within) from GRPO" in cost
     assert "at equal updates +0.0 ± 2.5 points (zero lies within)" in cost
