@@ -1220,7 +1220,7 @@ def test_bombs_are_told_by_what_they_exhausted(kind, body, reason):
 ORDINARY = """
 import importlib.util, json, os, resource, subprocess, sys
 def load(name):
-    spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(__file__), name + ".py"))
+    spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(__file__), name, "__init__.py"))
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

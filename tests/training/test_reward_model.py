@@ -261,6 +261,8 @@ def test_the_placement_of_the_kl_does_not_change_the_normaliser(method, placemen
 def test_the_recorded_grid_crosses_normaliser_and_placement_and_nothing_else():
     params = profiles.settings("rpp_table1_general_rlhf", "tiny")
     jobs = [job for job in grid.plan("rpp_table1_general_rlhf", params) if job.seed == params["seeds"][0]]
+    (single,) = [job.config for job in jobs if job.arm.name == "reinforce_pp"]  # k = 1 stands beside the four
+    jobs = [job for job in jobs if job.arm.name != "reinforce_pp"]
     cells = {job.arm.name: (job.config.advantage, job.config.kl_estimator, job.config.kl_placement) for job in jobs}
     assert cells == {
         "grpo": ("group", "k3", "loss"),
@@ -272,6 +274,7 @@ def test_the_recorded_grid_crosses_normaliser_and_placement_and_nothing_else():
     rest = [{k: v for k, v in job.config.to_dict().items() if k not in crossed} for job in jobs]
     assert all(settings == rest[0] for settings in rest)
     assert rest[0]["group_size"] == 4  # GRPO's of R++ Table 1, in all four
+    assert (single.group_size, single.prompts_per_update) == (1, 4 * rest[0]["prompts_per_update"])
     assert (rest[0]["model"], rest[0]["reward_model"]) == ("outputs/models/preferences-2", "reward")
 
 
