@@ -96,8 +96,8 @@ def parameters(notebook: str, namespace: dict, **least: float) -> dict:
     Raises:
         ConfigError: an unknown name, a value of another kind than the default or out of range, no such profile.
     """
-    given = _given(namespace)
     base, grid = read(base_file(notebook)), trains(notebook)
+    given = _given(namespace, [*base, *(_fields() if grid else [])])
     given = {name: value for name, value in given.items() if value is not None or _may_be_none(name, base)}
     _check(given, base, grid, "")
     params = settings(notebook, given.get("profile")) | given
@@ -138,13 +138,16 @@ def _comments(text: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+):.*?  +# (.*)$", text, re.MULTILINE))
 
 
-def _given(namespace: dict) -> dict:
+def _given(namespace: dict, known: list[str]) -> dict:
     """What the parameter cells assign that is an edit: the own cell, and the one that papermill injects.
 
     Of each the last run counts, and of the two the later one. Values are read from the cells: the variables may hold
-    what `parameters` set them to under another profile.
+    what `parameters` set them to under another profile. Where the kernel keeps no history, as under nbval, the
+    variables of known names are all there is.
     """
     cells = {}
+    if not any(namespace.get("In", [])):
+        return {name: namespace[name] for name in known if name in namespace}
     for cell in namespace.get("In", []):
         if cell.startswith(PARAMETERS):
             injected = cell.partition("\n")[0].strip() == PARAMETERS
@@ -184,6 +187,11 @@ def _may_be_none(name: str, base: dict) -> bool:
     return optional or (name in base and base[name] is None and name != "profile")
 
 
+def _fields() -> list[str]:
+    """The fields of `TrainConfig` that a grid may set."""
+    return [name for name in FIELDS if name not in OF_THE_ARM]
+
+
 def _check(given: dict, base: dict, grid: bool, place: str) -> None:
     """Refuse a name that is not known, and a value of another kind than its default.
 
@@ -191,7 +199,7 @@ def _check(given: dict, base: dict, grid: bool, place: str) -> None:
         grid: whether the fields of `TrainConfig` are settings too.
         place: what the message begins with.
     """
-    fields = [name for name in FIELDS if name not in OF_THE_ARM] if grid else []
+    fields = _fields() if grid else []
     for name, value in given.items():
         if name not in base and name not in fields:
             close = difflib.get_close_matches(name, [*base, *fields], n=1)

@@ -323,3 +323,12 @@ def test_all_settings_are_shown_and_those_off_the_base_marked(notebook, capsys):
 @pytest.mark.parametrize("value", [None, True, 3, 0.05, 4.0e-4, 1.0e-6, 1.25e-5, 3e8, "a", ["b"], [1.0, 2]])
 def test_a_literal_is_read_back_as_the_value(value):
     assert ast.literal_eval(profiles.literal(value)) == value
+
+
+def test_where_the_kernel_keeps_no_history_the_variables_are_read():
+    """As under nbval, whose cells leave nothing in `In`."""
+    namespace = {"In": [""], "profile": "smoke", "run_mode": "plan", "horizon": 3.0, "seeds": None, "unrelated": 1}
+    params = profiles.parameters("methods_overview", namespace)
+    assert (params["profile"], params["run_mode"], params["horizon"]) == ("smoke", "plan", 3.0)
+    assert params["seeds"] == profiles.settings("methods_overview", "smoke")["seeds"] == namespace["seeds"]
+    assert "unrelated" not in params
