@@ -243,7 +243,7 @@ def test_the_error_term_is_that_of_a_one_way_analysis_of_variance():
     assert term.df == len(values) - len(parts)
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=8))
 def test_one_start_and_no_starts_and_a_seed_a_start_give_the_plain_t_test(values):
     plain = t_interval(values)
