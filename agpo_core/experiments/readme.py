@@ -66,7 +66,11 @@ def controls() -> str:
                 }
             )
         )
-    return _markdown(pd.concat(tables), speaks(about(found)), HOLM.replace("differences of the table", "pairs of its grid in this table"))
+    return _markdown(
+        pd.concat(tables),
+        speaks(about(found)),
+        HOLM.replace("differences of the table", "pairs of its grid in this table"),
+    )
 
 
 def learned() -> str:
