@@ -120,14 +120,17 @@ def test_after_an_interrupt_from_the_keyboard_no_traceback_is_shown(repository):
     started = repository / "started"
     write_notebook(repository, "long", f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(900)")
     write_params(repository, "tiny", "")
-    words = f"from agpo_core import paths; import pathlib, sys; paths.root = lambda: pathlib.Path({str(repository)!r})"
+    words = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a background shell ignores it
+    words += (
+        f"; from agpo_core import paths; import pathlib, sys; paths.root = lambda: pathlib.Path({str(repository)!r})"
+    )
     words += "; from agpo_core.experiments import reproduce; sys.exit(reproduce.main(['--profile', 'tiny', 'long']))"
     process = subprocess.Popen([sys.executable, "-c", words], stderr=subprocess.PIPE, text=True)
     while not started.exists():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    said = process.communicate()[1]
+    said = process.communicate(timeout=120)[1]
     assert process.returncode == 130
     assert "the same command goes on" in said and "Traceback" not in said
 
