@@ -4,9 +4,9 @@ The primary endpoint is the macro-average over tasks, in points (%). Runs are pa
 start.
 
 Starts differ more than seeds of one start do. Every interval, test and power therefore rests on one error term,
-`spread`: where some start has two seeds or more, what seeds scatter by within their start. What follows from it speaks
-of the starts that were run. Where every start has one seed, nothing is known of the scatter within them: the error term
-is then the scatter over starts, and what follows speaks of starts like these.
+`spread`: where some start has two seeds or more, what seeds scatter by within their start. It tells what other seeds of
+these starts would give. Where every start has one seed, nothing is known of the scatter within them: the error term is
+then the scatter over starts, which tells what other starts of their kind would give.
 """
 
 import math
@@ -21,7 +21,7 @@ LEVEL = 0.05  # of a two-sided test; intervals cover 1 - LEVEL
 POWER = 0.8
 MOST_PAIRS = 1000  # beyond this many, no number is named
 TIE = 2e-3  # points: differences this close are equal, for a record keeps five digits of each score
-WITHIN, OVER = "these starts", "starts like these"  # what an interval speaks of
+WITHIN, OVER = "seeds", "starts"  # what an interval goes over
 
 
 def macro(runs: pd.DataFrame) -> pd.Series:
@@ -51,7 +51,7 @@ class Spread(NamedTuple):
     Attributes:
         s: standard deviation, in the values' unit; NaN where they have no spread.
         df: its degrees of freedom, values less means that were fitted.
-        about: what an interval with this term speaks of: WITHIN, OVER, or "" where no starts are named.
+        about: what an interval with this term goes over: WITHIN, OVER, or "" where no starts are named.
     """
 
     s: float
@@ -130,7 +130,7 @@ def estimate(values, tie: float = 0.0) -> Estimate:
 
 
 class Interval(NamedTuple):
-    """A mean with the half-width of its 95 % t-interval, and what that speaks of (see `spread`).
+    """A mean with the half-width of its 95 % t-interval, and what it goes over (see `spread`).
 
     The half-width is NaN, and `about` is empty, where the values have no spread.
     """
@@ -171,19 +171,19 @@ def t_interval(values, tie: float = 0.0) -> Interval:
 
 
 def about(intervals: Iterable[Interval]) -> str:
-    """What the intervals of a table speak of, in a few words for its corner; "" where no starts are named."""
+    """What the intervals of a table go over, in a few words for its corner; "" where no starts are named."""
     kinds = {interval.about for interval in intervals}
-    return f"± of {' or '.join(kind for kind in (WITHIN, OVER) if kind in kinds)}" if kinds - {""} else ""
+    return f"± over {' or '.join(kind for kind in (WITHIN, OVER) if kind in kinds)}" if kinds - {""} else ""
 
 
 def speaks(corner: str | None) -> str:
     """The sentence that stands under a table with this corner (see `about`)."""
-    within = "by the scatter of seeds within a start: it speaks of these starts"
-    over = "over starts, a seed each: it speaks of starts like these"
+    within = "over seeds, start by start: it tells what other seeds of these starts would give"
+    over = "over starts, a seed each: it tells what other starts of their kind would give"
     return {
-        f"± of {WITHIN}": f"± is a 95 % t-interval {within}.",
-        f"± of {OVER}": f"± is a 95 % t-interval {over}.",
-        f"± of {WITHIN} or {OVER}": f"± is a 95 % t-interval. Where a start has several seeds it is {within}; "
+        f"± over {WITHIN}": f"± is a 95 % t-interval {within}.",
+        f"± over {OVER}": f"± is a 95 % t-interval {over}.",
+        f"± over {WITHIN} or {OVER}": f"± is a 95 % t-interval. Where a start has several seeds it is {within}; "
         f"where each has one it is {over}.",
     }.get(corner or "", "")
 

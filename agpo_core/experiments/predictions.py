@@ -171,13 +171,15 @@ def critic(results: Results) -> str:
     name = "explained_variance"
     if name not in results.traces or results.traces[name].isna().all():
         return f"These runs did not keep what the critic explains. {gap}"
-    parts = []
+    parts, lowest = [], 0.0
     for arm in arms_of(results.traces[results.traces[name].notna()]):
         updates = _updates(results, arm).dropna(subset=[name])
         order = updates.groupby(["seed", "start"])["update"]
         first, last = (updates.loc[of, name].mean() for of in (order.idxmin(), order.idxmax()))
         parts.append(f"{ARMS[arm].title} {first:.0%} and {last:.0%}")
-    return f"Of the variance of the returns, in the first update and in the last: {', '.join(parts)}. {gap}"
+        lowest = min(lowest, first, last)
+    below = " (A critic below 0 is worse than the returns' mean.)" if lowest < 0 else ""
+    return f"Of the variance of the returns, in the first update and in the last: {', '.join(parts)}.{below} {gap}"
 
 
 # -- learn_02 ----------------------------------------------------------------------------------
@@ -217,4 +219,4 @@ def _gap(runs: pd.DataFrame, arm: str, baseline: str) -> str:
 def _zero(interval: Interval) -> str:
     if math.isnan(interval.half):
         return "no interval"
-    return "without zero" if interval.low > 0 or interval.high < 0 else "zero lies within"
+    return "zero lies outside" if interval.low > 0 or interval.high < 0 else "zero lies within"

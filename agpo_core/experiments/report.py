@@ -37,7 +37,7 @@ def measured(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def about(runs: pd.DataFrame) -> str:
-    """What the intervals of a table of runs speak of, such as "± of these starts"; "" where there are none."""
+    """What the intervals of a table of runs go over, such as "± over starts"; "" where there are none."""
     return comparison.about(t_interval(macro(runs[runs["arm"] == arm])) for arm in arms_of(runs) if arm != "start")
 
 

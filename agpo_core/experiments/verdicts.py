@@ -258,7 +258,7 @@ def answers(profile: str = "tiny") -> dict[int, list[str]]:
         arms = set(arms_of(record.runs))
         pairs = claimed(experiment, arms)
         for pair, row in zip(pairs, judge(record.runs, pairs).itertuples(), strict=True):
-            difference = Interval(row.mean, row.half, row.n).text("+") + (f" ({row.about})" if row.about else "")
+            difference = Interval(row.mean, row.half, row.n).text("+") + (f" (over {row.about})" if row.about else "")
             for claim in pair.claims:
                 found[claim.number].append(f"{row.verdict} in `{experiment}`: {pair.title}, {difference}")
         for claim in published.claims():

@@ -310,8 +310,8 @@ def test_a_standard_deviation_is_pooled_over_groups():
 
 def test_a_table_says_what_its_intervals_speak_of():
     here, there, none = Interval(1, 1, 4, WITHIN), Interval(1, 1, 4, OVER), Interval(1, math.nan, 1)
-    assert about([here, none]) == "± of these starts" and about([there]) == "± of starts like these"
-    assert about([there, here]) == "± of these starts or starts like these" and about([none]) == ""
-    assert "within a start: it speaks of these starts." in speaks(about([here]))
-    assert "a seed each: it speaks of starts like these." in speaks(about([there]))
+    assert about([here, none]) == "± over seeds" and about([there]) == "± over starts"
+    assert about([there, here]) == "± over seeds or starts" and about([none]) == ""
+    assert "it tells what other seeds of these starts would give." in speaks(about([here]))
+    assert "a seed each: it tells what other starts of their kind would give." in speaks(about([there]))
     assert "several seeds" in speaks(about([here, there])) and speaks("") == speaks(None) == ""

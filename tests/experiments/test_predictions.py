@@ -62,14 +62,14 @@ def test_the_answers_on_table_1_are_the_numbers_of_its_runs():
     # -2, -3, -1; 0, -1, +1; -2, -2, -1: t(.975, 2) = 4.303, halves 2.48, 2.48, 1.43
     assert "At equal tokens AGPO lies -2.0 ± 2.5 points (zero lies within) from GRPO" in cost
     assert "at equal updates +0.0 ± 2.5 points (zero lies within)" in cost
-    assert "at equal compute -1.7 ± 1.4 points (without zero)" in cost
+    assert "at equal compute -1.7 ± 1.4 points (zero lies outside)" in cost
 
 
 def test_the_answers_on_all_methods_are_the_numbers_of_their_runs():
     share, prompts, probe, critic = sentences(predictions.of_methods(results()))
     assert "AGPO 50%" in share and "ReMax 50%" in share and "GRPO and the others 100%." in share
     assert "288 prompts" in prompts and "lies +5.0 points (no interval) from GRPO" in prompts  # equal differences
-    assert "+5.0 ± 2.5 points (without zero) from its sibling" in prompts  # 5, 4, 6
+    assert "+5.0 ± 2.5 points (zero lies outside) from its sibling" in prompts  # 5, 4, 6
     # U rises by τ over the probe's; slope (.3 * 1.3 + .1 * 1.1 - .1 * .9) / (.09 + .01 + .01) = 3.73, times .15
     assert "a rise of τ returns 56% of itself (AGPO), so it dies out" in probe
     assert "between 0.90 and 1.30 (its bounds are 0.5 and 1.5), and at 0.90 in the last update" in probe

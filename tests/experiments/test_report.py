@@ -73,10 +73,10 @@ def test_a_table_and_the_summary_say_what_the_intervals_speak_of(launched, param
     results = grid.run("table", params | {"models": params["models"][:2]})
     runs = results.runs
     for table in (report.measured(runs), report.differences(runs), report.overview(runs)):
-        assert table.columns.name == "± of these starts"  # three seeds over two starts: one has two
-    assert "speaks of these starts" in report.summary(results, PAIRS, None).replace("\n", " ")
+        assert table.columns.name == "± over seeds"  # three seeds over two starts: one has two
+    assert "other seeds of these starts" in report.summary(results, PAIRS, None).replace("\n", " ")
     apart = runs[runs["seed"].isin([0, 42, 1337])]  # a seed each
-    assert report.measured(apart).columns.name == "± of starts like these"
+    assert report.measured(apart).columns.name == "± over starts"
     tasks = report.measured(runs).loc["GRPO", "steps"]
     grpo = runs[(runs["arm"] == "grpo") & (runs["task"] == "steps")].set_index("start")["score"]
     assert tasks == t_interval(100 * grpo).text() != t_interval((100 * grpo).tolist()).text()

@@ -99,4 +99,4 @@ def test_differences_stand_below_the_arms_and_a_star_is_given_after_the_correcti
     # s = sqrt(8 / 6) within two starts of four, t(.975, 6) = 2.447: half 2.447 · sqrt(8 / 6) / sqrt(8) = 1.0
     assert table.loc["RLOO − GRPO"].tolist() == ["+10.0 ± 1.0 *", "+3.0 ± 3.0"]
     assert table.loc["ReMax − GRPO"].tolist() == ["+0.0", "+0.0 ± 1.0"]  # equal: no interval, no test
-    assert table.columns.name == "± of these starts" and "GRPO − GRPO" not in table.index
+    assert table.columns.name == "± over seeds" and "GRPO − GRPO" not in table.index

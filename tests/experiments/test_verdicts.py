@@ -147,12 +147,12 @@ def test_what_two_starts_differ_by_does_not_blur_a_verdict():
     runs = runs_of(grpo=[0.5] * 4, agpo=[0.51, 0.52, 0.57, 0.58])
     of_two = runs.assign(start=["a", "a", "b", "b"] * 2)
     row, plain = (judge(table, [said("agpo", "grpo")]).iloc[0] for table in (of_two, runs))
-    assert (row["verdict"], plain["verdict"]) == ("supported", "inconclusive") and row["about"] == "these starts"
+    assert (row["verdict"], plain["verdict"]) == ("supported", "inconclusive") and row["about"] == "seeds"
     assert row["p"] == pytest.approx(2 * stats.t.sf(4.5 / (math.sqrt(0.5) / 2), 2))
     apart = runs.assign(start=list("abcd") * 2)
     judged = judge(apart, [said("agpo", "grpo")])
-    assert judged["about"][0] == "starts like these" and judged["half"][0] == pytest.approx(plain["half"])
-    assert verdicts(judged, [said("agpo", "grpo")]).endswith("it speaks of starts like these.")
+    assert judged["about"][0] == "starts" and judged["half"][0] == pytest.approx(plain["half"])
+    assert verdicts(judged, [said("agpo", "grpo")]).endswith("it tells what other starts of their kind would give.")
 
 
 def test_every_control_asks_something_and_is_no_claim_of_the_same_experiment():
@@ -179,7 +179,7 @@ def test_a_claim_states_its_paper_its_place_and_its_numbers_and_ours_on_lines_of
         "  measured   +3.0 points, 95 % interval [+0.5, +5.5], 3 pairs, p = 0.035 (Holm over 1)",
         "  verdict    supported at this scale",
         "",
-        "± is a 95 % t-interval by the scatter of seeds within a start: it speaks of these starts.",
+        "± is a 95 % t-interval over seeds, start by start: it tells what other seeds of these starts would give.",
     ]
 
 
