@@ -16,13 +16,6 @@ from agpo_core.advantages import (
     reinforce_pp_baseline_advantages,
     token_returns,
 )
-from agpo_core.bias import (
-    conditional_expectation,
-    conditional_expectation_binary,
-    expected_inverse_dispersion,
-    expected_squared_dispersion,
-    monte_carlo,
-)
 from agpo_core.controllers import (
     AdaptiveClip,
     AdaptiveKL,
@@ -63,6 +56,13 @@ from agpo_core.probe import (
     skewness,
     uncertainty,
     vote_entropy,
+)
+from agpo_core.theory.bias import (
+    conditional_expectation,
+    conditional_expectation_binary,
+    expected_inverse_dispersion,
+    expected_squared_dispersion,
+    monte_carlo,
 )
 
 __all__ = [

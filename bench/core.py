@@ -39,9 +39,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from agpo_core import bias, paths, provenance
+from agpo_core import paths, provenance
 from agpo_core.advantages import global_advantages, group_advantages, reinforce_pp_advantages, token_returns
 from agpo_core.probe import vote_entropy
+from agpo_core.theory import bias
 
 FULL = {"numbers": 2**22, "sequences": 4096, "tokens": 1024, "groups": 65536}
 QUICK = {"numbers": 2**12, "sequences": 8, "tokens": 16, "groups": 32}

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from agpo_core import advantages, bias, controllers, kl, losses, metrics, probe
+from agpo_core import advantages, controllers, kl, losses, metrics, probe
 from agpo_core.experiments import published
+from agpo_core.theory import bias
 
 BINARY = torch.tensor([[1.0] * k + [0.0] * (8 - k) for k in range(9)], dtype=torch.float64)
 

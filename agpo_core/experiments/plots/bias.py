@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from agpo_core.bias import conditional_expectation, conditional_expectation_binary
 from agpo_core.experiments.plots.style import BLUE, BROWN, GREEN, GREY, ORANGE, PLAIN, PURPLE, RED
+from agpo_core.theory.bias import conditional_expectation, conditional_expectation_binary
 
 LOOKS = [(BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), (RED, ":", "D"), (PURPLE, (0, (5, 1)), "v"),
          (BROWN, (0, (1, 1)), "X")]  # fmt: skip

@@ -7,8 +7,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from agpo_core.experiments import convergence
 from agpo_core.experiments.plots.style import BLUE, GREEN, PLAIN, RED
+from agpo_core.theory import convergence
 
 STYLES = {  # arm -> colour, line, marker, filled
     "one_step": (GREEN, "-", "s", True),

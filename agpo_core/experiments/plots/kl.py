@@ -11,8 +11,8 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from agpo_core.experiments.kl_estimators import ESTIMATORS, slopes
 from agpo_core.experiments.plots.style import BLUE, GREY, ORANGE, PLAIN
+from agpo_core.theory.kl_estimators import ESTIMATORS, slopes
 
 STYLES = {  # estimator -> colour, line, marker
     "k1": (GREY, "-", "o"),

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agpo_core import bias
 from agpo_core.experiments import plots
+from agpo_core.theory import bias
 
 GRID = [-2.0, 0.0, 1.0]
 

@@ -8,8 +8,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from agpo_core.experiments import convergence
 from agpo_core.experiments.plots import convergence as plots
+from agpo_core.theory import convergence
 
 ETA_0, INNER = 20.0, 2
 

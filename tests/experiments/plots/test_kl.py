@@ -10,8 +10,8 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from agpo_core.experiments import kl_estimators as ke
 from agpo_core.experiments import plots
+from agpo_core.theory import kl_estimators as ke
 
 SCALES = [0.5, 2.0]
 P = torch.tensor([1 / 2, 1 / 4, 1 / 4], dtype=torch.float64).log()

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special
 
-from agpo_core import bias
 from agpo_core.advantages import group_advantages
-from agpo_core.bias import (
+from agpo_core.theory import bias
+from agpo_core.theory.bias import (
     conditional_expectation,
     conditional_expectation_binary,
     expected_inverse_dispersion,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agpo_core.experiments import kl_estimators as ke
+from agpo_core.theory import kl_estimators as ke
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 seeds = st.integers(0, 10_000)

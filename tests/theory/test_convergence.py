@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from agpo_core import losses, metrics, probe
 from agpo_core.advantages import group_advantages
-from agpo_core.experiments import convergence
-from agpo_core.experiments.convergence import ARMS, PROBLEMS, Problem
+from agpo_core.theory import convergence
+from agpo_core.theory.convergence import ARMS, PROBLEMS, Problem
 
 G = 4
 SMALL = Problem("two prompts of one state, one of another", (0, 1, 1), (2, 0, 1), group_size=G)
