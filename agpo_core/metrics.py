@@ -364,7 +364,7 @@ def paired_comparison(scores_S_N, baseline_scores_S_N, level=0.95, resamples=10_
     wide side where that dominates. With few seeds it is too narrow: resampling S seeds understates their spread by
     sqrt((S - 1) / S), and percentiles take the normal's quantile for Student's, 1.96 for 2.78 at S = 5. One
     seed has no spread at all. Below five seeds or so, report the t-interval of the seeds' differences,
-    `(scores_S_N - baseline_scores_S_N).mean(dim=1)`, by `agpo_core.experiments.comparison.t_interval`.
+    `(scores_S_N - baseline_scores_S_N).mean(dim=1)`, by `agpo_core.comparison.t_interval`.
 
     Args:
         scores_S_N, baseline_scores_S_N: finite scores, one shape, a row a seed and a column a problem;

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from agpo_core.comparison import Interval, macro, paired, t_interval
 from agpo_core.experiments import report
-from agpo_core.experiments.comparison import Interval, macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.verdicts import fill

@@ -11,8 +11,8 @@ import re
 import pandas as pd
 
 from agpo_core import paths, provenance
+from agpo_core.comparison import about, macro, speaks, t_interval
 from agpo_core.experiments import published, records, report, rewards, verdicts
-from agpo_core.experiments.comparison import about, macro, speaks, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.metrics import LOGGED
 from agpo_core.recipes import RECIPES

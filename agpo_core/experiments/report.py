@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from agpo_core import metrics, paths
-from agpo_core.experiments import comparison
-from agpo_core.experiments.comparison import holm, macro, p_value, paired, speaks, t_interval
+from agpo_core import comparison, metrics, paths
+from agpo_core.comparison import holm, macro, p_value, paired, speaks, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of, start_name
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.verdicts import Pair, agreement_text, fill, judge, p_text, verdicts

@@ -11,7 +11,7 @@ correction over all differences of the table. The corner of a table says what it
 
 import pandas as pd
 
-from agpo_core.experiments.comparison import LEVEL, Interval, about, holm, p_value, t_interval
+from agpo_core.comparison import LEVEL, Interval, about, holm, p_value, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.records import Results
 from agpo_core.tasks.preferences import to_gold

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from agpo_core.experiments import published, records
-from agpo_core.experiments.comparison import (
+from agpo_core.comparison import (
     LEVEL,
     MOST_PAIRS,
     TIE,
@@ -24,6 +23,7 @@ from agpo_core.experiments.comparison import (
     t_interval,
     within,
 )
+from agpo_core.experiments import published, records
 from agpo_core.experiments.grid import ARMS, arms_of, changes
 from agpo_core.experiments.published import MACRO
 from agpo_core.experiments.records import DIGITS, Results

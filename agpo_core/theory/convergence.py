@@ -34,8 +34,8 @@ from numpy.polynomial.polynomial import polyval
 
 from agpo_core.advantages import group_advantages
 from agpo_core.checks import check_choice
+from agpo_core.comparison import t_interval
 from agpo_core.controllers import AdaptiveClip, AdaptiveTemperature, ClipSignals, FixedClip
-from agpo_core.experiments.comparison import t_interval
 from agpo_core.probe import prompt_statistics
 
 BLOCK = 256  # updates whose random numbers are drawn together

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from agpo_core import paths
+from agpo_core.comparison import t_interval
 from agpo_core.experiments import grid, records, report
-from agpo_core.experiments.comparison import t_interval
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.verdicts import Pair, claimed, judge
 

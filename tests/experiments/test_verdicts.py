@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from agpo_core.comparison import pairs_needed
 from agpo_core.experiments import published, records
-from agpo_core.experiments.comparison import pairs_needed
 from agpo_core.experiments.grid import ARMS
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.verdicts import (

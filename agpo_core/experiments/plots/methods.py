@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from agpo_core.experiments.comparison import macro, paired, t_interval
+from agpo_core.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.plots.runs import dev_points, finish_scores, known
 from agpo_core.experiments.plots.style import BLUE, BROWN, GREEN, GREY, PLAIN, PURPLE, RED

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from agpo_core.experiments.comparison import macro, paired, t_interval
+from agpo_core.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.plots.style import BLUE, GREEN, ORANGE, PLAIN, RED
 from agpo_core.experiments.records import Results

@@ -7,8 +7,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pytest
 
+from agpo_core.comparison import macro, paired, t_interval
 from agpo_core.experiments import grid, plots, profiles
-from agpo_core.experiments.comparison import macro, paired, t_interval
 from agpo_core.experiments.plots.methods import FAMILIES
 
 METHODS = profiles.settings("methods_overview", "tiny")["methods"]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from agpo_core.experiments import comparison
-from agpo_core.experiments.comparison import (
+from agpo_core import comparison
+from agpo_core.comparison import (
     OVER,
     WITHIN,
     Interval,
