@@ -26,10 +26,10 @@ from agpo_core import paths, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
 from agpo_core.experiments import estimate, profiles, records
 from agpo_core.experiments.records import Results
+from agpo_core.model_files import embedded_models, model_source
 from agpo_core.recipes import KL_IN_REWARD, RECIPES, resolve
 from agpo_core.tasks import TASKS
 from agpo_core.training import launch
-from agpo_core.training.policy import embedded_models, model_source
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,14 @@ from accelerate import PartialState
 
 from agpo_core import paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.model_files import model_source
 from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS, Problem, Task, get_task
 from agpo_core.tasks.benchmarks.records import LETTERS
 from agpo_core.training import evaluation_table
 from agpo_core.training.grades import graded
-from agpo_core.training.policy import load_policy, model_source, prefill
+from agpo_core.training.loading import load_policy
+from agpo_core.training.policy import prefill
 from agpo_core.training.prompts import token_ids
 from agpo_core.training.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
 from agpo_core.training.ranks import OtherRankFailed, together

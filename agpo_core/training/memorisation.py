@@ -36,7 +36,7 @@ from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS, Problem, get_task
 from agpo_core.tasks.decontamination import questions
 from agpo_core.training.evaluation_run import refuse_file
-from agpo_core.training.policy import load_policy
+from agpo_core.training.loading import load_policy
 from agpo_core.training.prompts import token_ids
 from agpo_core.training.rollout import make_engine
 

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from agpo_core import kl, paths, provenance
+from agpo_core import kl, model_files, paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.tasks import Problem, get_task
-from agpo_core.training import loading, policy
+from agpo_core.training import model_parts, policy
 from agpo_core.training.prompts import PromptFormat
 from agpo_core.training.rollout import Rollouts, score
 from agpo_core.training.setup import forward_prompts
@@ -95,8 +95,8 @@ def _sequences(rollouts: Rollouts) -> list[tuple[int, ...]]:
 
 def reward_source(config: TrainConfig) -> str:
     """Where the reward model lies: in the model's folder, if a start brings its own; else where models lie."""
-    inside = Path(policy.model_source(config.model)) / config.reward_model
-    return str(inside) if inside.is_dir() else policy.model_source(config.reward_model)
+    inside = Path(model_files.model_source(config.model)) / config.reward_model
+    return str(inside) if inside.is_dir() else model_files.model_source(config.reward_model)
 
 
 def load_reward_model(config: TrainConfig, tokenizer, device="cpu") -> RewardModel | None:
@@ -115,12 +115,12 @@ def load_reward_model(config: TrainConfig, tokenizer, device="cpu") -> RewardMod
 
     name = f"reward_model {config.reward_model!r}"
     source = reward_source(config)
-    with loading.refused(
+    with model_parts.refused(
         f"{name} could not be loaded: give a folder in that of model {config.model!r}, or another, with a reward model "
         "in Hugging Face format (python -m agpo_core.training.reward_model makes one), or a hub id that this machine "
         "can reach."
     ):
-        loading.read_json_files(source)
+        model_parts.read_json_files(source)
         own = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model, loaded = AutoModelForSequenceClassification.from_pretrained(
             source, dtype=getattr(torch, config.dtype), output_loading_info=True, trust_remote_code=False

@@ -16,10 +16,12 @@ from agpo_core import kl, losses, metrics, probe, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.controllers import AdaptiveTemperature, ClipSignals, KLSignals, same_update
 from agpo_core.horizon import Horizon, permutation
+from agpo_core.model_files import model_fingerprint
 from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint, policy
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade, counts_right, first_problems
+from agpo_core.training.loading import load_policy
 from agpo_core.training.progress import Lines
 from agpo_core.training.ranks import together
 from agpo_core.training.reward_model import appraise, load_reward_model
@@ -67,7 +69,7 @@ class Run:
             self.test = self._first("test", config.test_tasks or config.tasks, config.test_problems)
 
         torch.manual_seed(config.seed)  # LoRA's initial weights; sampling has its own streams
-        model, self.tokenizer = policy.load_policy(config)
+        model, self.tokenizer = load_policy(config)
         self.reference = policy.Reference(model, config).to(accelerator.device)
         self.reward_model = load_reward_model(config, self.tokenizer, accelerator.device)
         trained = [(list(model.parameters()), 1.0)]
@@ -720,8 +722,8 @@ class Run:
         if self.contents is None:
             problems = [*self.pools.values(), *self.dev.values()]
             self.contents = {
-                "model": policy.model_fingerprint(self.config.model),
-                "reward_model": self.config.reward_model and policy.model_fingerprint(self.config.reward_model),
+                "model": model_fingerprint(self.config.model),
+                "reward_model": self.config.reward_model and model_fingerprint(self.config.reward_model),
                 "problems": hashlib.sha256(repr(problems).encode(errors="replace")).hexdigest()[:20],
             }
         return checkpoint.identity(self.config, **self.contents)

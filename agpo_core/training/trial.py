@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from agpo_core.config import ConfigError, TrainConfig
-from agpo_core.training import loading
+from agpo_core.training import model_parts
 from agpo_core.training.policy import completion_logits, prefill, token_logps
 
 # Rows to try a model on: prompts and completions of unequal length, so that each is padded once.
@@ -38,7 +38,7 @@ def try_out(model: nn.Module, config: TrainConfig, vocabulary: int) -> None:
     prompts, completions = ([draw((n,)).tolist() for n in lengths] for lengths in (PROMPTS, COMPLETIONS))
     batch = token_batch(prompts, completions, next(model.parameters()).device)
     with torch.random.fork_rng(devices=[]):
-        with loading.refused(f"{name} cannot be trained here: its forward pass fails."):
+        with model_parts.refused(f"{name} cannot be trained here: its forward pass fails."):
             check_two_forwards(model.train(), batch, name)
             alone = _logps_alone(model.eval(), batch)
             check_order(model, batch, name)
@@ -90,7 +90,7 @@ def check_padding(model: nn.Module, batch, alone_B_T: Tensor, name: str) -> None
 
 def check_cache(model: nn.Module, batch, alone_B_T: Tensor, logps_of: Callable, use: str, remedy: str) -> None:
     """What is computed on top of a cache that was repeated or selected over rows must be what each row gives alone."""
-    with loading.refused(
+    with model_parts.refused(
         f"{use} repeats and selects the rows of the model's cache, which it does not allow: take a model with a usual "
         f"cache of keys and values, or set {remedy}."
     ):
@@ -223,6 +223,6 @@ def _noisy_modules(model: nn.Module) -> str:
     found = []
     for path, module in model.named_modules():
         settings = {"p": module.p} if isinstance(module, nn.modules.dropout._DropoutNd) else vars(module)
-        noisy = {name: value for name, value in settings.items() if name == "p" or loading.NOISE.search(name)}
+        noisy = {name: value for name, value in settings.items() if name == "p" or model_parts.NOISE.search(name)}
         found += [f"{path}.{name}" for name, value in noisy.items() if isinstance(value, float) and value > 0]
     return ", ".join(found[:3]) + ", ..." * (len(found) > 3) if found else "what is random in it"

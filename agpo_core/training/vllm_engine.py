@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import uniforms
-from agpo_core.training.policy import base_source
+from agpo_core.model_files import base_source
 from agpo_core.training.turns import Row, Turn
 
 CPU_CACHE = 2**30  # bytes for keys and values; VLLM_CPU_KVCACHE_SPACE overrules it, in GiB

@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from agpo_core.config import ConfigError
 from agpo_core.training import evaluate as module
 from agpo_core.training.evaluate import complete_and_grade, first_problems
-from agpo_core.training.policy import load_policy
+from agpo_core.training.loading import load_policy
 from agpo_core.training.rollout import TransformersEngine
 
 

@@ -25,7 +25,7 @@ from agpo_core.tasks.benchmarks.table import MMLU_SUBJECTS
 from agpo_core.training import evaluation_run as module
 from agpo_core.training.evaluate import complete_and_grade
 from agpo_core.training.evaluation_run import Settings, first, letter_logps, main, promote, refuse_dirty, run
-from agpo_core.training.policy import load_policy
+from agpo_core.training.loading import load_policy
 from agpo_core.training.rollout import TransformersEngine
 from tests.conftest import Toy, random_model
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from agpo_core import provenance
+from agpo_core import model_files, provenance
 from agpo_core.config import ConfigError
-from agpo_core.training import loading, policy
-from agpo_core.training.policy import Reference, completion_logits, load_policy, save_policy, token_logps
+from agpo_core.training import model_parts, policy
+from agpo_core.training.loading import load_policy
+from agpo_core.training.policy import Reference, completion_logits, save_policy, token_logps
 from agpo_core.training.train import train
 from tests.training import random_models as models
 from tests.training.test_policy import COMPLETIONS, PROMPTS, make_batch
@@ -167,7 +168,7 @@ def test_a_tokeniser_of_the_general_class_is_read_as_it_was_saved(config, folder
 
 def test_noise_that_no_setting_switches_off_is_refused_by_name(config, folder, monkeypatch):
     place = folder("gpt2")
-    monkeypatch.setattr(loading, "nested_configs", lambda model_config: [])
+    monkeypatch.setattr(model_parts, "nested_configs", lambda model_config: [])
     said = refusal(config, place, max_sequence_tokens=64)
     assert re.search(r"two forwards of the same weights differ by .* Switch off .*drop.*\.p", said)
 
@@ -478,7 +479,7 @@ def test_a_saved_adapter_loads_everywhere_with_the_same_log_probabilities(config
     from peft import AutoPeftModelForCausalLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model, tokenizer, place = adapter(base if base in policy.embedded_models() else folder(base))
+    model, tokenizer, place = adapter(base if base in model_files.embedded_models() else folder(base))
     c, expected = config(max_sequence_tokens=64).replace(model=str(place)), logps(model)
     on, _ = load_policy(c.replace(lora_rank=2))
     merged, again = load_policy(c)

@@ -11,16 +11,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from agpo_core import paths
+from agpo_core import model_files, paths
 from agpo_core.config import ConfigError
+from agpo_core.model_files import model_fingerprint, model_source
 from agpo_core.training import policy, rollout
 from agpo_core.training.batch import Batch, minibatch_loss
+from agpo_core.training.loading import load_policy
 from agpo_core.training.policy import (
     Reference,
     completion_logits,
-    load_policy,
-    model_fingerprint,
-    model_source,
     save_policy,
     token_entropy,
     token_logps,
@@ -329,7 +328,8 @@ def test_the_fingerprint_is_of_the_content_and_not_of_the_place(config, model_fo
     os.utime(tmp_path / "second" / "config.json", (1, 1))
     assert model_fingerprint(str(tmp_path / "second")) == found
     assert model_fingerprint(model_folders["llama"]) != found
-    assert len({model_fingerprint(name) for name in policy.embedded_models()}) == len(policy.embedded_models())
+    shipped = model_files.embedded_models()
+    assert len({model_fingerprint(name) for name in shipped}) == len(shipped)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json"])

@@ -16,6 +16,7 @@ from agpo_core.recipes import resolve
 from agpo_core.tasks.preferences import gold_reward
 from agpo_core.training import baselines, policy, reward_model
 from agpo_core.training import run as run_module
+from agpo_core.training.loading import load_policy
 from agpo_core.training.offline import train_dpo
 from agpo_core.training.reward_model import RewardModel, load_reward_model, preference_pairs, reward_model_on
 from agpo_core.training.rollout import Prompts, Rollouts
@@ -207,7 +208,7 @@ def test_a_start_brings_its_own_reward_model(learned, folder, config, tmp_path):
     for name in ("reward", folder):  # in the start's folder; elsewhere
         loaded = load_reward_model(config(**start, reward_model=name), tokenizer)
         assert loaded.score(rollouts).equal(RewardModel(model).score(rollouts))
-    assert policy.load_policy(config(**start, reward_model="reward"))[0].config.architectures == ["Qwen2ForCausalLM"]
+    assert load_policy(config(**start, reward_model="reward"))[0].config.architectures == ["Qwen2ForCausalLM"]
     with pytest.raises(ConfigError, match="'rewards' could not be loaded: give a folder in that of model"):
         load_reward_model(config(**start, reward_model="rewards"), tokenizer)
 
@@ -478,5 +479,5 @@ def test_the_command_makes_both_models_from_a_seed(tmp_path, monkeypatch, capsys
         weights = [(tmp_path / folder / name).read_bytes() for folder in ("preferences-3", "again", "preferences-2")]
         assert weights[0] == weights[1] != weights[2]
     c = resolve("grpo", model=str(tmp_path / "preferences-3"), reward="model", reward_model="reward")
-    _, tokenizer = policy.load_policy(c)
+    _, tokenizer = load_policy(c)
     assert load_reward_model(c, tokenizer).score(rollouts_of(tokenizer, ["ab:"], ["ab", "b"])).isfinite().all()

@@ -17,7 +17,8 @@ from agpo_core.training import rollout, tool_start
 from agpo_core.training import run as run_module
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade
-from agpo_core.training.policy import completion_logits, load_policy, token_logps
+from agpo_core.training.loading import load_policy
+from agpo_core.training.policy import completion_logits, token_logps
 from agpo_core.training.rollout import TransformersEngine, closing_tokens, sample_token, score
 from agpo_core.training.train import train
 from agpo_core.training.turns import Row, Turn, converse

@@ -17,7 +17,8 @@ from agpo_core.training import policy
 from agpo_core.training import run as module
 from agpo_core.training.batch import minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade, first_problems
-from agpo_core.training.policy import completion_logits, load_policy, token_logps
+from agpo_core.training.loading import load_policy
+from agpo_core.training.policy import completion_logits, token_logps
 from agpo_core.training.rollout import TransformersEngine
 from agpo_core.training.run import Run
 from agpo_core.training.setup import learning_rate

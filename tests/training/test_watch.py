@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from agpo_core import provenance
+from agpo_core import model_files, provenance
 from agpo_core.recipes import resolve
-from agpo_core.training import policy, watch
+from agpo_core.training import watch
 from agpo_core.training.train import train
 from agpo_core.training.watch import Watch
 
@@ -105,7 +105,7 @@ def test_a_start_that_solves_nothing_is_spoken_of_once():
 
 
 def test_a_permuted_tokeniser_is_warned_of_by_the_start_s_own_score(tmp_path):
-    place = shutil.copytree(policy.model_source("tiny-qwen2-a"), tmp_path / "model")
+    place = shutil.copytree(model_files.model_source("tiny-qwen2-a"), tmp_path / "model")
 
     content = json.loads((place / "tokenizer.json").read_text())
     vocabulary = content["model"]["vocab"]

@@ -1,0 +1,99 @@
+"""Where a model's files lie, and what tells one model from another: no torch, nothing is loaded."""
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+
+from agpo_core import paths
+
+# Files of a folder that make a model what it is: weights, configuration, tokenizer, adapters.
+MODEL_FILES = (
+    "config.json", "generation_config.json", "adapter_*", "*.safetensors", "*.safetensors.index.json",
+    "pytorch_model*", "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model",
+    "chat_template*", "additional_chat_templates/*",
+)  # fmt: skip
+
+
+def embedded_models() -> list[str]:
+    """Names of the tiny models that the package ships."""
+    return sorted(path.parent.name for path in paths.models().glob("*/config.json"))
+
+
+def model_source(name: str) -> str:
+    """Where a model lies: in the package, in a folder (absolute, or relative to the repository), else on the hub."""
+    if name in embedded_models():
+        return str(paths.models() / name)
+    folder = paths.root() / name
+    return str(folder) if folder.is_dir() else name
+
+
+def model_fingerprint(source: str) -> str | None:
+    """What a model is, as twenty hex digits: another file, or another byte in one, gives others.
+
+    The digest goes over the folder's weights, configuration and tokenizer, and over the base model of an adapter. Of a
+    hub id it is that of the snapshot in the local cache. Where the folder lies, and when it was written, do not matter.
+
+    Args:
+        source: an embedded model's name, a folder, or a hub id.
+    Returns:
+        The digest; None for a hub id that is not in the local cache.
+    """
+    source = model_source(source)
+    folder = Path(source) if Path(source).is_dir() else _cached_snapshot(source)
+    if folder is None:
+        return None
+    parts = _digests(folder)
+    if (base := _base_of_adapter(folder)) is not None:
+        whole = Path(model_source(base)) if Path(model_source(base)).is_dir() else _cached_snapshot(base)
+        # Not the base of the base: an adapter on an adapter is refused when it is loaded.
+        parts.append(["base model", whole and _digests(whole)])
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+
+
+def base_source(name: str) -> str:
+    """Where a model's whole weights lie: those of the base model, where the folder holds an adapter."""
+    source = model_source(name)
+    return model_source(_base_of_adapter(Path(source)) or source)
+
+
+def _digests(folder: Path) -> list[list[str]]:
+    files = sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()})
+    return [[path.relative_to(folder).as_posix(), _file_digest(path)] for path in files]
+
+
+def _cached_snapshot(hub_id: str) -> Path | None:
+    """The folder of a hub model in the local cache."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    for name in ("config.json", "adapter_config.json"):
+        try:
+            found = try_to_load_from_cache(hub_id, name)
+        except HFValidationError:  # no hub id at all
+            return None
+        if isinstance(found, str):
+            return Path(found).parent
+    return None
+
+
+def _base_of_adapter(folder: Path) -> str | None:
+    """The base model that an adapter's folder names; None where it holds no adapter, or names none."""
+    try:
+        settings = json.loads((folder / "adapter_config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    return base if isinstance(base, str) and model_source(base) != str(folder) else None
+
+
+def _file_digest(path: Path) -> str:
+    """The digest of a file's content, computed once as long as the file stays as it is."""
+    stat = path.stat()
+    return _content_digest(path.resolve(), stat.st_size, stat.st_mtime_ns)
+
+
+@functools.cache
+def _content_digest(path: Path, size: int, changed: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
