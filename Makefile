@@ -72,10 +72,10 @@ lab: setup  ## Open the notebooks in JupyterLab
 	$(PYTHON) -m jupyterlab notebooks
 
 tiny-models: setup  ## Re-make the tiny models that the package ships
-	$(PYTHON) -m agpo_core.training.tiny_models
+	$(PYTHON) -m agpo_core.models.tiny_models
 
 small-model: .venv/.installed-small  ## Get the small model and its tasks (needs a C compiler)
-	$(PYTHON) -m agpo_core.training.small_model
+	$(PYTHON) -m agpo_core.models.small_model
 
 # A CPU lock leaves the CUDA wheels out: a CUDA build of torch asks for them itself.
 NO_CUDA := grep -vE '^(cuda|nvidia|triton)'

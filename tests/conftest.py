@@ -66,7 +66,7 @@ def random_model(family, seed=0):
     Fresh weights are too small for that: they repeat the last token, nearly uniformly. Weights are
     scaled up, that of end-of-sequence most: about a third of the completions end by themselves.
     """
-    from agpo_core.training.tiny_models import character_tokenizer, new_model
+    from agpo_core.models.tiny_models import character_tokenizer, new_model
 
     tokenizer = character_tokenizer(family)
     model = new_model(family, tokenizer, seed)

@@ -1,11 +1,4 @@
-"""Rewards from a model of preferences: its scores of rollouts, and how the one of the micro task is made.
-
-    python -m agpo_core.training.reward_model --seeds 1 2 3
-
-makes, from each seed, a supervised start for the task `preferences`, `outputs/models/preferences-1`, and in its folders
-`reward` and `reward_weak` two reward models, one of all preference pairs and one of few. How good they are is printed,
-and written to `start.json`. A run takes the start as its `model`, with `reward` set to "model" and `reward_model` to
-"reward" or "reward_weak".
+"""Rewards from a model of preferences: its scores of rollouts. `agpo_core.models.reward_start` makes such models.
 
 A reward model is a sequence-classification model with one label, in Hugging Face format, on the policy's vocabulary.
 It reads the very tokens that the policy read and wrote, with the end-of-sequence token, and its score is any real
@@ -14,31 +7,18 @@ number. Bradley and Terry's model leaves the zero of the scores open.
 
 from __future__ import annotations
 
-import argparse
-import copy
-import json
 from pathlib import Path
-from random import Random
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from agpo_core import kl, model_files, paths, provenance
+from agpo_core import kl, model_files
 from agpo_core.config import ConfigError, TrainConfig
-from agpo_core.tasks import Problem, get_task
+from agpo_core.tasks import Problem
 from agpo_core.training import model_parts, policy
-from agpo_core.training.prompts import PromptFormat
 from agpo_core.training.rollout import Rollouts, score
 from agpo_core.training.setup import forward_prompts
-
-# The supervised start
-STEPS, BATCH, LEARNING_RATE = 600, 64, 4.0e-3
-# Preferences, and the model that is learned from them
-PAIRS = {"reward": 4000, "reward_weak": 500}  # folder in the start's: pairs, the first of those that were drawn
-TEMPERATURE = 1.0  # of the choices, units of gold reward
-EPOCHS, REWARD_BATCH, REWARD_RATE = 3, 64, 1.0e-3
-HELD_OUT, HELD_OUT_SEED = 1000, 500_000  # prompts of further pairs, on which the reward model is judged
 
 
 class RewardModel:
@@ -117,7 +97,7 @@ def load_reward_model(config: TrainConfig, tokenizer, device="cpu") -> RewardMod
     source = reward_source(config)
     with model_parts.refused(
         f"{name} could not be loaded: give a folder in that of model {config.model!r}, or another, with a reward model "
-        "in Hugging Face format (python -m agpo_core.training.reward_model makes one), or a hub id that this machine "
+        "in Hugging Face format (python -m agpo_core.models.reward_start makes one), or a hub id that this machine "
         "can reach."
     ):
         model_parts.read_json_files(source)
@@ -176,127 +156,3 @@ def appraise(run, problems: list[Problem], slots: list[int]) -> dict[str, list[f
             kl_B_T = kl.k1(logps_B_T, run.reference.logps(rollouts, c.shared_prompt))
             found["kl"] += kl_B_T.masked_fill(~rollouts.mask_B_T, 0.0).sum(dim=1).tolist()
     return found
-
-
-# -- the start and the reward model of the micro task
-
-
-def make_start(seed: int):
-    """A policy that writes strings of the right kind, few of them the best: (model, tokenizer)."""
-    from itertools import islice
-
-    from agpo_core.training.baselines import sft
-    from agpo_core.training.tiny_models import character_tokenizer, new_model
-
-    tokenizer = character_tokenizer("qwen2")
-    model = new_model("qwen2", tokenizer, seed)
-    examples = list(islice(get_task("preferences").demonstrations(seed), STEPS * BATCH))
-    sft(model, tokenizer, examples, batch_size=BATCH, learning_rate=LEARNING_RATE, warmup_steps=20, seed=seed)
-    return model, tokenizer
-
-
-def reward_model_on(model: nn.Module, seed: int) -> nn.Module:
-    """A reward model whose body is a copy of a policy's, and whose score is a random linear function of it."""
-    from transformers import AutoModelForSequenceClassification
-
-    torch.manual_seed(seed)
-    config = copy.deepcopy(model.config)
-    config.num_labels = 1
-    fresh = AutoModelForSequenceClassification.from_config(config, dtype=model.dtype)
-    fresh.base_model.load_state_dict(model.base_model.state_dict())
-    return fresh
-
-
-def preference_pairs(model: nn.Module, tokenizer, seed: int, count: int, temperature: float = TEMPERATURE):
-    """Two samples of the policy for each of `count` prompts, and which of them the judge prefers.
-
-    Args:
-        model, tokenizer: the policy.
-        seed: of prompts, samples and choices.
-        count: prompts; where both samples are equal there is nothing to choose, and no pair.
-        temperature: of the choices, units of gold reward.
-    Returns:
-        A list of (prompt, chosen, rejected).
-    """
-    from agpo_core.tasks.preferences import prefer
-    from agpo_core.training.tiny_models import complete
-
-    prompts = get_task("preferences").prompts(seed, count)
-    rng, pairs = Random(f"preferences {seed}"), []
-    torch.manual_seed(seed)
-    model.eval()
-    for start in range(0, count, 500):
-        some = prompts[start : start + 500]
-        texts, *_ = complete(model, tokenizer, some, samples=2)
-        for prompt, first, second in zip(some, texts[::2], texts[1::2], strict=True):
-            if first != second:
-                pairs.append((prompt, *prefer(prompt, first, second, temperature, rng)))
-    return pairs
-
-
-def measure(model: RewardModel, tokenizer, pairs: list[tuple[str, str, str]]) -> dict:
-    """How good a reward model is on pairs that it has not seen.
-
-    Returns:
-        accuracy (share of pairs whose chosen string has the higher score), accuracy_gold (the same of the string with
-        the higher gold reward, ties left out), correlation of score and gold reward, and mean and standard deviation of
-        both over all strings.
-    """
-    from agpo_core.tasks.preferences import gold_reward
-
-    texts = [(prompt, text) for prompt, chosen, rejected in pairs for text in (chosen, rejected)]
-    rows = [tuple(prompt + text) for prompt, text in PromptFormat(tokenizer).examples(*zip(*texts, strict=True))]
-    score_B = torch.cat([model.forward(rows[i : i + model.batch]) for i in range(0, len(rows), model.batch)]).double()
-    gold_B = torch.tensor([gold_reward(*pair) for pair in texts], dtype=torch.float64)
-    margin, gold_margin = score_B[::2] - score_B[1::2], gold_B[::2] - gold_B[1::2]
-    clear = gold_margin != 0
-    return {
-        "pairs": len(pairs),
-        "accuracy": (margin > 0).double().mean().item(),
-        "accuracy_gold": (margin * gold_margin > 0)[clear].double().mean().item(),
-        "correlation": torch.corrcoef(torch.stack([score_B, gold_B]))[0, 1].item(),
-        "score": [score_B.mean().item(), score_B.std().item()],
-        "gold": [gold_B.mean().item(), gold_B.std().item()],
-        "length": sum(len(text) for _, text in texts) / len(texts),
-    }
-
-
-def make(seed: int, folder: Path) -> dict:
-    """Make a start and its reward models from a seed, save them; returns how good the reward models are.
-
-    Args:
-        seed: of weights, demonstrations and preferences.
-        folder: receives the start, in folders of its own the reward models, and in start.json what is returned.
-    """
-    from agpo_core.training.baselines import reward_model
-
-    start, tokenizer = make_start(seed)
-    policy.save_policy(start, tokenizer, folder)
-    drawn = preference_pairs(start, tokenizer, seed, max(PAIRS.values()))
-    unseen = preference_pairs(start, tokenizer, seed + HELD_OUT_SEED, HELD_OUT)
-    measured = {"seed": seed}
-    for name, count in PAIRS.items():
-        learned = reward_model_on(start, seed)
-        fit = {"batch_size": REWARD_BATCH, "learning_rate": REWARD_RATE, "epochs": EPOCHS, "seed": seed}
-        reward_model(learned, tokenizer, drawn[:count], **fit)
-        policy.save_policy(learned, tokenizer, folder / name)
-        measured[name] = {
-            "seen_pairs": len(drawn[:count]),
-            **measure(RewardModel(learned), tokenizer, unseen),
-        }
-    provenance.write_json(folder / "start.json", measured)
-    return measured
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", required=True, help="0 or more each; one start each")
-    parser.add_argument("--out", type=Path, default=paths.outputs() / "models", help="folder for the starts' folders")
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    for seed in options.seeds:
-        print(json.dumps(make(seed, options.out / f"preferences-{seed}")), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -121,7 +121,7 @@ def tokenizer_of(chat: str | Chat):
 
 def model_of(tokenizer, end: str):
     """A random model, as in `conftest.random_model`, that ends about a third of its completions with the mark `end`."""
-    from agpo_core.training.tiny_models import new_model
+    from agpo_core.models.tiny_models import new_model
 
     model = new_model("llama", tokenizer, seed=0)
     model.config.max_position_embeddings = 512

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agpo_core import sandbox
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.models.tiny_models import character_tokenizer, new_model
 from agpo_core.tasks import get_task
 from agpo_core.training import memorisation
 from agpo_core.training.memorisation import (
@@ -20,7 +21,6 @@ from agpo_core.training.memorisation import (
     table,
     truncate,
 )
-from agpo_core.training.tiny_models import character_tokenizer, new_model
 
 TEXTS = [
     "Wren has 31 blue jars",

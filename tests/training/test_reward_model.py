@@ -12,13 +12,15 @@ from agpo_core import losses, provenance
 from agpo_core.advantages import group_advantages
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.experiments import grid, profiles
+from agpo_core.models import reward_start
+from agpo_core.models.reward_start import preference_pairs, reward_model_on
 from agpo_core.recipes import resolve
 from agpo_core.tasks.preferences import gold_reward
 from agpo_core.training import baselines, policy, reward_model
 from agpo_core.training import run as run_module
 from agpo_core.training.loading import load_policy
 from agpo_core.training.offline import train_dpo
-from agpo_core.training.reward_model import RewardModel, load_reward_model, preference_pairs, reward_model_on
+from agpo_core.training.reward_model import RewardModel, load_reward_model
 from agpo_core.training.rollout import Prompts, Rollouts
 from agpo_core.training.run import Run
 from agpo_core.training.train import train
@@ -452,7 +454,7 @@ def test_a_model_is_measured_by_hand():
 
     # scores: tokens with prompt and end, 6 5 | 5 6; gold: ab 2.5, a 1 | b 1, ba 2
     pairs = [("abc:", "ab", "a"), ("abc:", "b", "ba")]
-    found = reward_model.measure(Length(), tokenizer, pairs)
+    found = reward_start.measure(Length(), tokenizer, pairs)
     assert found["accuracy"] == 0.5
     assert found["accuracy_gold"] == 1.0  # of both pairs, the longer string is the better
     assert found["score"] == pytest.approx([6.5, math.sqrt(1 / 3)])  # 7 6 6 7: the colon is a token too
@@ -469,12 +471,12 @@ def test_the_command_makes_both_models_from_a_seed(tmp_path, monkeypatch, capsys
         "REWARD_BATCH": 4,
         "HELD_OUT": 8,
     }.items():
-        monkeypatch.setattr(reward_model, name, value)
-    reward_model.main(["--seeds", "2", "3", "--out", str(tmp_path)])
+        monkeypatch.setattr(reward_start, name, value)
+    reward_start.main(["--seeds", "2", "3", "--out", str(tmp_path)])
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])  # TRL speaks first
     assert printed["seed"] == 3
     assert printed == provenance.read_json(tmp_path / "preferences-3" / "start.json")
-    reward_model.make(3, tmp_path / "again")
+    reward_start.make(3, tmp_path / "again")
     for name in ("model.safetensors", "reward/model.safetensors", "reward_weak/model.safetensors"):
         weights = [(tmp_path / folder / name).read_bytes() for folder in ("preferences-3", "again", "preferences-2")]
         assert weights[0] == weights[1] != weights[2]

@@ -11,9 +11,10 @@ from agpo_core import advantages, provenance, sandbox
 from agpo_core.config import ConfigError
 from agpo_core.experiments import grid, profiles
 from agpo_core.horizon import uniforms
+from agpo_core.models import tool_start
 from agpo_core.tasks import Graded, Problem
 from agpo_core.tasks.tools import Calculator, Python, Reply
-from agpo_core.training import rollout, tool_start
+from agpo_core.training import rollout
 from agpo_core.training import run as run_module
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade

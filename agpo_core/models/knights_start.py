@@ -1,8 +1,8 @@
 """Supervised starts for Knights and Knaves, and how far they carry (R++ Fig. 4 at micro scale).
 
-    python -m agpo_core.training.knights_start FOLDER                       taught 2 and 3 people
-    python -m agpo_core.training.knights_start FOLDER --people 2 3 4 5      more: the shipped `tiny-knights`
-    python -m agpo_core.training.knights_start FOLDER --clean               without slips: what the architecture can do
+    python -m agpo_core.models.knights_start FOLDER                       taught 2 and 3 people
+    python -m agpo_core.models.knights_start FOLDER --people 2 3 4 5      more: the shipped `tiny-knights`
+    python -m agpo_core.models.knights_start FOLDER --clean               without slips: what the architecture can do
 
 Architecture, tokenizer, recipe and measurements are those of the embedded models (`tiny_models`); the tasks are
 `knights_2` to `knights_8`. The measured start is written to FOLDER/start.json.
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 
+from agpo_core.models.tiny_models import KNIGHTS, measure, supervise
 from agpo_core.tasks import get_task
 from agpo_core.tasks.knights import PEOPLE, TRAIN_PEOPLE, Knights
-from agpo_core.training.tiny_models import KNIGHTS, measure, supervise
 
 
 def taught(people: int, clean: bool = False) -> Knights:

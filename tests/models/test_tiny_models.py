@@ -8,10 +8,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agpo_core import paths
+from agpo_core.models.tiny_models import MODELS, character_tokenizer, complete, demonstrations
 from agpo_core.tasks import MICRO_TASKS, get_task
 from agpo_core.tasks.micro import ALPHABET
 from agpo_core.training.baselines import sft
-from agpo_core.training.tiny_models import MODELS, character_tokenizer, complete, demonstrations
 
 SHIPPED = sorted(MODELS)
 MICRO = [name for name in SHIPPED if MODELS[name].taught == MICRO_TASKS]

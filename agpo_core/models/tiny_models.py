@@ -1,7 +1,7 @@
 """Make the embedded models: random weights, then one supervised pass over demonstrations.
 
-    python -m agpo_core.training.tiny_models              all of them, one after the other
-    python -m agpo_core.training.tiny_models --only tiny-llama
+    python -m agpo_core.models.tiny_models              all of them, one after the other
+    python -m agpo_core.models.tiny_models --only tiny-llama
 
 Three architectures of about 0.2 M parameters with a character-level tokenizer and, for Qwen2, six
 supervised starts that differ in the seed alone, and one that was taught Knights and Knaves instead of
@@ -220,7 +220,7 @@ def make(name: str) -> dict:
         "architecture": architecture,
         "seed": seed,
         "parameters": model.num_parameters(),
-        "command": f"python -m agpo_core.training.tiny_models --only {name}",
+        "command": f"python -m agpo_core.models.tiny_models --only {name}",
         "training_seconds": round(ended[0] - began[0], 1),
         "training_cpu_seconds": round(ended[1] - began[1], 1),
         "steps": recipe.steps,

@@ -7,8 +7,8 @@ import zipfile
 import pytest
 import torch
 
-from agpo_core.training import small_model
-from agpo_core.training.small_model import SmallModelError, convert, extract, get, greedy_answer
+from agpo_core.models import small_model
+from agpo_core.models.small_model import SmallModelError, convert, extract, get, greedy_answer
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TEMPLATE = (

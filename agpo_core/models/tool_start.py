@@ -1,6 +1,6 @@
 """Supervised starts for the micro-task `products`: they multiply by guessing, and sometimes call the calculator.
 
-    python -m agpo_core.training.tool_start --seeds 1 2 3
+    python -m agpo_core.models.tool_start --seeds 1 2 3
 
 makes two starts from each seed: `outputs/models/products-1`, of whose demonstrations three in ten call the calculator,
 three in ten of these with a wrong digit; and `outputs/models/products-hard-1`, with eight calls in a hundred, six in
@@ -20,11 +20,11 @@ from pathlib import Path
 import torch
 
 from agpo_core import paths
+from agpo_core.models.tiny_models import character_tokenizer, new_model
 from agpo_core.tasks import get_task
 from agpo_core.tasks.micro_tools import CALLS, SLIPS
 from agpo_core.training.baselines import sft
 from agpo_core.training.policy import save_policy
-from agpo_core.training.tiny_models import character_tokenizer, new_model
 
 KINDS = {"products": (CALLS, SLIPS), "products-hard": (0.08, 0.6)}  # shares of calls and slips
 STEPS = 700  # optimizer steps

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from agpo_core.training import knights_start, tiny_models
-from agpo_core.training.knights_start import taught
-from agpo_core.training.tiny_models import demonstrations
+from agpo_core.models import knights_start, tiny_models
+from agpo_core.models.knights_start import taught
+from agpo_core.models.tiny_models import demonstrations
 
 
 def test_demonstrations_take_the_numbers_of_people_in_turn():
