@@ -14,10 +14,10 @@ import pandas as pd
 import torch
 
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.jobs.progress import duration
 from agpo_core.model_files import model_source
 from agpo_core.tasks import get_task
 from agpo_core.tasks.benchmarks.table import LISTED
-from agpo_core.training.progress import duration
 from agpo_core.training.reward_model import reward_source
 
 GB = 1.0e9  # bytes

@@ -26,10 +26,10 @@ from agpo_core import paths, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
 from agpo_core.experiments import estimate, profiles, records
 from agpo_core.experiments.records import Results
+from agpo_core.jobs import launch
 from agpo_core.model_files import embedded_models, model_source
 from agpo_core.recipes import KL_IN_REWARD, RECIPES, resolve
 from agpo_core.tasks import TASKS
-from agpo_core.training import launch
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ def run(experiment: str, params: dict) -> Results:
     Raises:
         ConfigError: see `plan`.
         FileNotFoundError: there is no record of this profile to replay.
-        JobFailed: a run failed; finished ones are kept (see `training.launch`).
+        JobFailed: a run failed; finished ones are kept (see `jobs.launch`).
         Interrupted: from the keyboard; finished ones are kept, the others resumed by the next call.
     """
     jobs = plan(experiment, params)

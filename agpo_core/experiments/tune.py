@@ -14,7 +14,7 @@ import pandas as pd
 
 from agpo_core import paths, provenance
 from agpo_core.experiments import grid, profiles, records
-from agpo_core.training import launch
+from agpo_core.jobs import launch
 
 TRIALS = "learning_rates.csv"
 

@@ -22,7 +22,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from agpo_core import provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
-from agpo_core.training.folder import FolderError, checksum, damages
+from agpo_core.jobs.folder import FolderError, checksum, damages
 
 FOLDER = "checkpoint"
 MANIFEST = "manifest.json"

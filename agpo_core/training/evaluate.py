@@ -10,8 +10,8 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from agpo_core.config import ConfigError
+from agpo_core.jobs.ranks import together
 from agpo_core.tasks import Problem, Task
-from agpo_core.training.ranks import together
 from agpo_core.training.rollout import RolloutEngine, score
 
 

@@ -41,6 +41,7 @@ from accelerate import PartialState
 
 from agpo_core import paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.jobs.ranks import OtherRankFailed, together
 from agpo_core.model_files import model_source
 from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS, Problem, Task, get_task
@@ -51,7 +52,6 @@ from agpo_core.training.loading import load_policy
 from agpo_core.training.policy import prefill
 from agpo_core.training.prompts import token_ids
 from agpo_core.training.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
-from agpo_core.training.ranks import OtherRankFailed, together
 from agpo_core.training.rollout import ENGINES, RolloutEngine, make_engine
 
 RECORDED = ("task", "id", "answers", "rewards", "tokens", "truncated", "too_long")  # no text of a benchmark

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import torch
 
+from agpo_core.jobs.interrupts import Interrupted
 from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import Graded, Problem
-from agpo_core.training.interrupts import Interrupted
 
 REWARD_MAX = 1.0e12  # Eq. 5 takes third powers of rewards in float32, which end at 3e38
 

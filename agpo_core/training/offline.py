@@ -21,7 +21,7 @@ from torch import Tensor
 from agpo_core import losses, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import crossed
-from agpo_core.training.interrupts import Interrupts
+from agpo_core.jobs.interrupts import Interrupts
 from agpo_core.training.policy import completion_logits, token_logps
 from agpo_core.training.rollout import Rollouts
 from agpo_core.training.run import Run

@@ -24,10 +24,11 @@ from pathlib import Path
 from agpo_core import provenance, recipes
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import crossed
+from agpo_core.jobs import folder, launch
+from agpo_core.jobs.folder import FolderError
+from agpo_core.jobs.interrupts import Interrupted, Interrupts
 from agpo_core.model_files import model_fingerprint
-from agpo_core.training import checkpoint, folder, launch
-from agpo_core.training.folder import FolderError
-from agpo_core.training.interrupts import Interrupted, Interrupts
+from agpo_core.training import checkpoint
 from agpo_core.training.offline import train_dpo
 from agpo_core.training.run import Run
 

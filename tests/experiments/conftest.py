@@ -10,7 +10,7 @@ import pytest
 from agpo_core import paths, provenance, recipes
 from agpo_core.config import NUMERICS_VERSION
 from agpo_core.experiments import profiles
-from agpo_core.training import launch
+from agpo_core.jobs import launch
 
 LEVELS = {"tiny-qwen2-a": 0.36, "tiny-qwen2-b": 0.40}  # invented scores of the starts
 TOKENS = 1500  # invented tokens of an update's phase

@@ -183,7 +183,7 @@ def test_a_changed_setting_makes_other_runs(launched, params):
 
 
 def test_a_launcher_that_leaves_a_run_unfinished_is_not_asked_again(launched, params, monkeypatch):
-    from agpo_core.training import launch
+    from agpo_core.jobs import launch
 
     monkeypatch.setattr(launch, "launch", lambda run_dirs, **options: None)
     with pytest.raises(RuntimeError, match="runs did not finish: .*agpo-s42.*see their train.log"):

@@ -10,11 +10,11 @@ import torch
 
 from agpo_core import provenance
 from agpo_core.config import ConfigError
+from agpo_core.jobs.interrupts import Interrupted, Interrupts
 from agpo_core.recipes import resolve
 from agpo_core.tasks import MICRO_TASKS, Graded
 from agpo_core.training import offline
 from agpo_core.training import run as run_module
-from agpo_core.training.interrupts import Interrupted, Interrupts
 from agpo_core.training.offline import dpo, preference_pairs
 from agpo_core.training.run import Run
 from agpo_core.training.train import main, train

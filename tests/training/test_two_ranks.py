@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from agpo_core import paths, provenance
+from agpo_core.jobs import launch
 from agpo_core.recipes import RECIPES
-from agpo_core.training import launch
 from tests.training.two_ranks import DETAILS
 
 MODULE = "tests.training.two_ranks"

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from agpo_core import paths, provenance
-from agpo_core.training import launch, progress, silence, supervise
+from agpo_core.jobs import launch, progress, silence, supervise
 
 # What every stand-in can do. Its folder is its argument.
 PRELUDE = """
@@ -341,7 +341,7 @@ def test_killing_the_caller_ends_the_job_and_its_children(run, pipe_kept_open):
     caller.write_text(f"""
 import os, sys, time
 from pathlib import Path
-from agpo_core.training import launch, progress
+from agpo_core.jobs import launch, progress
 
 folder = Path(sys.argv[1])
 forked = []

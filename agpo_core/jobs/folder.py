@@ -12,8 +12,8 @@ from pathlib import Path
 
 from agpo_core import provenance, recipes
 from agpo_core.config import ConfigError
+from agpo_core.jobs.supervise import GRACE
 from agpo_core.model_files import model_fingerprint
-from agpo_core.training.supervise import GRACE
 
 LOCK = ".lock"
 STATUSES = ("running", "interrupted", "failed", "finished")

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agpo_core.training import ranks
-from agpo_core.training.ranks import OtherRankFailed, together
+from agpo_core.jobs import ranks
+from agpo_core.jobs.ranks import OtherRankFailed, together
 
 
 def of_each_rank(monkeypatch, works):

@@ -29,10 +29,10 @@ from pathlib import Path
 import torch
 
 from agpo_core import paths, provenance
-from agpo_core.training import supervise
-from agpo_core.training.folder import FolderError, in_use, is_finished, refuse_if_used
-from agpo_core.training.progress import Progress
-from agpo_core.training.silence import Silence
+from agpo_core.jobs import supervise
+from agpo_core.jobs.folder import FolderError, in_use, is_finished, refuse_if_used
+from agpo_core.jobs.progress import Progress
+from agpo_core.jobs.silence import Silence
 
 POLL = 0.2  # seconds between two looks at the jobs
 TAIL_LINES = 30  # of a failed job's log

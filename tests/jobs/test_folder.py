@@ -13,11 +13,12 @@ import pytest
 
 from agpo_core import paths, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
+from agpo_core.jobs import folder, launch
+from agpo_core.jobs.folder import FolderError
 from agpo_core.tasks import get_task
-from agpo_core.training import checkpoint, folder, launch
+from agpo_core.training import checkpoint
 from agpo_core.training import run as run_module
 from agpo_core.training import train as module
-from agpo_core.training.folder import FolderError
 from agpo_core.training.run import Run
 from tests.conftest import Toy
 
@@ -432,7 +433,7 @@ def test_a_signal_lets_the_update_end_and_the_run_goes_on_bit_for_bit(
 def test_a_second_signal_leaves_at_once():
     code = """
 import signal, sys
-from agpo_core.training.interrupts import Interrupts
+from agpo_core.jobs.interrupts import Interrupts
 with Interrupts(print) as interrupts:
     interrupts.hold()
     signal.raise_signal(signal.SIGTERM)

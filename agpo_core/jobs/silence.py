@@ -5,7 +5,7 @@ import time
 
 import psutil
 
-from agpo_core.training import supervise
+from agpo_core.jobs import supervise
 
 SAY_AFTER = 60.0  # seconds
 LOOK_EVERY = 5.0  # seconds
