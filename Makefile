@@ -61,7 +61,7 @@ test-slow: setup  ## Run the slow tests
 	$(PYTHON) $(PYTEST) -m slow tests
 
 test-vllm: .venv-vllm/.installed  ## Run vLLM's tests, the slow ones too, on vLLM for CPUs in .venv-vllm
-	$(VLLM) -m pytest -q tests/training/test_vllm_engine.py
+	$(VLLM) -m pytest -q tests/rollouts/test_vllm_engine.py
 
 bench: setup  ## Measure time and memory of the estimators, tokens a second of the methods, seconds of gradings
 	$(PYTHON) bench/core.py

@@ -53,7 +53,7 @@ class TrainConfig:
         default="auto", metadata=_one_of("auto", "frozen_copy", "adapter_disabled", "none")
     )  # where pi_ref comes from; auto: adapters off under LoRA, else a frozen copy
 
-    # -- what the model reads, and what ends its turn (training/prompts.py)
+    # -- what the model reads, and what ends its turn (rollouts/prompts.py)
     chat_template: str = _later("auto", "auto", "always", "never")  # auto: where the tokenizer has one; never: as text
     system_prompt: str | None = _later(None)  # first message of every chat; None: the template's own, if it has one
     template_arguments: tuple[str, ...] = _later(())  # name=value, the value JSON: enable_thinking=false

@@ -20,11 +20,11 @@ from torch import nn
 
 from agpo_core import paths, provenance
 from agpo_core.models.tiny_models import character_tokenizer, complete, new_model
+from agpo_core.rollouts.policy import save_policy
+from agpo_core.rollouts.prompts import PromptFormat
 from agpo_core.tasks import get_task
 from agpo_core.tasks.preferences import gold_reward, prefer
 from agpo_core.training.baselines import reward_model, sft
-from agpo_core.training.policy import save_policy
-from agpo_core.training.prompts import PromptFormat
 from agpo_core.training.reward_model import RewardModel
 
 # The supervised start

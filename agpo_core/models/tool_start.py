@@ -21,10 +21,10 @@ import torch
 
 from agpo_core import paths
 from agpo_core.models.tiny_models import character_tokenizer, new_model
+from agpo_core.rollouts.policy import save_policy
 from agpo_core.tasks import get_task
 from agpo_core.tasks.micro_tools import CALLS, SLIPS
 from agpo_core.training.baselines import sft
-from agpo_core.training.policy import save_policy
 
 KINDS = {"products": (CALLS, SLIPS), "products-hard": (0.08, 0.6)}  # shares of calls and slips
 STEPS = 700  # optimizer steps

@@ -2,7 +2,7 @@
 
 A call is a piece of the policy's text between two marks. Where one is complete sampling stops, the tool runs, and its
 output, between marks of its own, is appended as an *observation*; then the policy writes on. A task offers its tool
-as an attribute, `tool`; `training.turns` does the rest, for every engine.
+as an attribute, `tool`; `rollouts.turns` does the rest, for every engine.
 
 Whatever stands in a call, it gets an observation: a tool answers what it cannot run with an error, and never raises
 over what a policy wrote. Each call is run on its own; nothing is kept from one to the next.

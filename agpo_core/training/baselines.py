@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from tempfile import TemporaryDirectory
 
-from agpo_core.training.prompts import PromptFormat
+from agpo_core.rollouts.prompts import PromptFormat
 
 # Of every trainer: the model's own dtype, and no activation checkpointing of the trainer's; nothing is saved or sent
 # anywhere.

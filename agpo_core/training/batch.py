@@ -7,7 +7,7 @@ from torch import Tensor
 
 from agpo_core import losses, metrics
 from agpo_core.config import TrainConfig
-from agpo_core.training import policy
+from agpo_core.rollouts import policy
 
 
 @dataclass

@@ -11,8 +11,8 @@ from accelerate.utils import gather_object
 
 from agpo_core.config import ConfigError
 from agpo_core.jobs.ranks import together
+from agpo_core.rollouts.rollout import RolloutEngine, score
 from agpo_core.tasks import Problem, Task
-from agpo_core.training.rollout import RolloutEngine, score
 
 
 def first_problems(tasks: dict[str, Task], split: str, count: int | None) -> dict[str, list[Problem]]:

@@ -43,16 +43,16 @@ from agpo_core import paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.jobs.ranks import OtherRankFailed, together
 from agpo_core.model_files import model_source
+from agpo_core.rollouts.grades import graded
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.policy import prefill
+from agpo_core.rollouts.prompts import token_ids
+from agpo_core.rollouts.rollout import ENGINES, RolloutEngine, make_engine
 from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS, Problem, Task, get_task
 from agpo_core.tasks.benchmarks.records import LETTERS
 from agpo_core.training import evaluation_table
-from agpo_core.training.grades import graded
-from agpo_core.training.loading import load_policy
-from agpo_core.training.policy import prefill
-from agpo_core.training.prompts import token_ids
 from agpo_core.training.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
-from agpo_core.training.rollout import ENGINES, RolloutEngine, make_engine
 
 RECORDED = ("task", "id", "answers", "rewards", "tokens", "truncated", "too_long")  # no text of a benchmark
 LONGEST_WAIT = timedelta(days=7)  # of a rank for the slowest; the backends' own are 10 and 30 minutes

@@ -32,13 +32,13 @@ import torch
 
 from agpo_core import metrics, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.prompts import token_ids
+from agpo_core.rollouts.rollout import make_engine
 from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS, Problem, get_task
 from agpo_core.tasks.decontamination import questions
 from agpo_core.training.evaluation_run import refuse_file
-from agpo_core.training.loading import load_policy
-from agpo_core.training.prompts import token_ids
-from agpo_core.training.rollout import make_engine
 
 LINES = "memorisation.jsonl"
 

@@ -22,10 +22,10 @@ from agpo_core import losses, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import crossed
 from agpo_core.jobs.interrupts import Interrupts
-from agpo_core.training.policy import completion_logits, token_logps
-from agpo_core.training.rollout import Rollouts
+from agpo_core.rollouts.policy import completion_logits, token_logps
+from agpo_core.rollouts.rollout import Rollouts
+from agpo_core.rollouts.trial import token_batch
 from agpo_core.training.run import Run
-from agpo_core.training.trial import token_batch
 
 PAIRS = "pairs.jsonl"
 

@@ -15,9 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from agpo_core import kl, model_files
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.rollouts import model_parts, policy
+from agpo_core.rollouts.rollout import Rollouts, score
 from agpo_core.tasks import Problem
-from agpo_core.training import model_parts, policy
-from agpo_core.training.rollout import Rollouts, score
 from agpo_core.training.setup import forward_prompts
 
 

@@ -19,13 +19,14 @@ from agpo_core.horizon import Horizon, permutation
 from agpo_core.jobs.progress import Lines
 from agpo_core.jobs.ranks import together
 from agpo_core.model_files import model_fingerprint
+from agpo_core.rollouts import policy
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.rollout import Prompts, Rollouts, make_engine, score
 from agpo_core.tasks import Problem, Task, get_task
-from agpo_core.training import checkpoint, policy
+from agpo_core.training import checkpoint
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade, counts_right, first_problems
-from agpo_core.training.loading import load_policy
 from agpo_core.training.reward_model import appraise, load_reward_model
-from agpo_core.training.rollout import Prompts, Rollouts, make_engine, score
 from agpo_core.training.setup import (
     contaminated_problems,
     forward_prompts,

@@ -24,8 +24,8 @@ from transformers import (
 from agpo_core.config import ConfigError
 from agpo_core.experiments import estimate, grid, profiles
 from agpo_core.recipes import RECIPES, resolve
+from agpo_core.rollouts.rollout import TransformersEngine
 from agpo_core.training import offline, train
-from agpo_core.training.rollout import TransformersEngine
 from agpo_core.training.run import Run
 from tests.conftest import Toy
 

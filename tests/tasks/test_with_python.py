@@ -9,13 +9,13 @@ import torch
 from agpo_core import provenance, sandbox
 from agpo_core.models import tiny_models
 from agpo_core.recipes import resolve
+from agpo_core.rollouts import rollout
+from agpo_core.rollouts.policy import token_logps
 from agpo_core.tasks import TASKS, WITH_PYTHON, Graded, get_task
 from agpo_core.tasks.benchmarks import BENCHMARKS
 from agpo_core.tasks.gsm8k import DEV_PROBLEMS
 from agpo_core.tasks.tools import Python
 from agpo_core.tasks.with_python import INSTRUCTION
-from agpo_core.training import rollout
-from agpo_core.training.policy import token_logps
 from agpo_core.training.train import train
 
 OUTPUT = "\n```output\n{}\n```\n"

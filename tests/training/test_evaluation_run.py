@@ -20,13 +20,13 @@ from transformers import PreTrainedTokenizerFast
 
 from agpo_core import paths, provenance, sandbox
 from agpo_core.config import ConfigError
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.rollout import TransformersEngine
 from agpo_core.tasks import Problem
 from agpo_core.tasks.benchmarks.table import MMLU_SUBJECTS
 from agpo_core.training import evaluation_run as module
 from agpo_core.training.evaluate import complete_and_grade
 from agpo_core.training.evaluation_run import Settings, first, letter_logps, main, promote, refuse_dirty, run
-from agpo_core.training.loading import load_policy
-from agpo_core.training.rollout import TransformersEngine
 from tests.conftest import Toy, random_model
 
 pytestmark = [

@@ -18,7 +18,7 @@ from agpo_core.training import run as run_module
 from agpo_core.training.offline import dpo, preference_pairs
 from agpo_core.training.run import Run
 from agpo_core.training.train import main, train
-from tests.training.chats import CHATS, folder_of
+from tests.rollouts.chats import CHATS, folder_of
 
 pytestmark = pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")
 

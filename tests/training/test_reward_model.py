@@ -15,13 +15,14 @@ from agpo_core.experiments import grid, profiles
 from agpo_core.models import reward_start
 from agpo_core.models.reward_start import preference_pairs, reward_model_on
 from agpo_core.recipes import resolve
+from agpo_core.rollouts import policy
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.rollout import Prompts, Rollouts
 from agpo_core.tasks.preferences import gold_reward
-from agpo_core.training import baselines, policy, reward_model
+from agpo_core.training import baselines, reward_model
 from agpo_core.training import run as run_module
-from agpo_core.training.loading import load_policy
 from agpo_core.training.offline import train_dpo
 from agpo_core.training.reward_model import RewardModel, load_reward_model
-from agpo_core.training.rollout import Prompts, Rollouts
 from agpo_core.training.run import Run
 from agpo_core.training.train import train
 from tests.conftest import Toy, random_model

@@ -12,17 +12,17 @@ from agpo_core.config import ConfigError
 from agpo_core.experiments import grid, profiles
 from agpo_core.horizon import uniforms
 from agpo_core.models import tool_start
+from agpo_core.rollouts import rollout
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.policy import completion_logits, token_logps
+from agpo_core.rollouts.rollout import TransformersEngine, closing_tokens, sample_token, score
+from agpo_core.rollouts.turns import Row, Turn, converse
 from agpo_core.tasks import Graded, Problem
 from agpo_core.tasks.tools import Calculator, Python, Reply
-from agpo_core.training import rollout
 from agpo_core.training import run as run_module
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade
-from agpo_core.training.loading import load_policy
-from agpo_core.training.policy import completion_logits, token_logps
-from agpo_core.training.rollout import TransformersEngine, closing_tokens, sample_token, score
 from agpo_core.training.train import train
-from agpo_core.training.turns import Row, Turn, converse
 from tests.conftest import Echo, Sums, Toy
 
 END = "$"  # in a script: end-of-sequence

@@ -12,14 +12,14 @@ import torch
 from agpo_core import losses, metrics, provenance
 from agpo_core.config import ConfigError
 from agpo_core.controllers import AdaptiveClip
+from agpo_core.rollouts import policy
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.policy import completion_logits, token_logps
+from agpo_core.rollouts.rollout import TransformersEngine
 from agpo_core.tasks import Graded, get_task
-from agpo_core.training import policy
 from agpo_core.training import run as module
 from agpo_core.training.batch import minibatch_loss
 from agpo_core.training.evaluate import complete_and_grade, first_problems
-from agpo_core.training.loading import load_policy
-from agpo_core.training.policy import completion_logits, token_logps
-from agpo_core.training.rollout import TransformersEngine
 from agpo_core.training.run import Run
 from agpo_core.training.setup import learning_rate
 from agpo_core.training.train import main, train
@@ -439,7 +439,7 @@ def test_micro_batches_give_the_gradient_of_the_whole(config, tmp_path, aggregat
 @pytest.mark.parametrize(("size", "most"), [(None, 2), (1, 1), (3, 3)])
 def test_no_forward_of_an_update_holds_more_than_a_micro_batch(config, tmp_path, monkeypatch, size, most):
     """Measuring, reference, gradient steps and drift: without a size, a minibatch at most."""
-    monkeypatch.setattr("agpo_core.training.trial.try_out", lambda *_: None)  # forwards before the first update
+    monkeypatch.setattr("agpo_core.rollouts.trial.try_out", lambda *_: None)  # forwards before the first update
     seen, outputs = [], policy._completion_outputs
     monkeypatch.setattr(
         policy,
@@ -484,7 +484,7 @@ def test_groups_of_equal_rewards_give_no_loss_and_no_gradient_without_a_referenc
 
 
 def test_empty_completions_train_without_nan(config, tmp_path, monkeypatch):
-    from agpo_core.training import rollout
+    from agpo_core.rollouts import rollout
 
     def end_at_once_every_second_time(logits_B_V, tau_B, top_p, u_B):
         ids, logps = sample_token(logits_B_V, tau_B, top_p, u_B)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from agpo_core.advantages import group_advantages
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.policy import completion_logits, token_logps
 from agpo_core.training.batch import Batch, minibatch_loss
-from agpo_core.training.loading import load_policy
-from agpo_core.training.policy import completion_logits, token_logps
 
 trl = pytest.importorskip("trl", reason="compares with TRL: needs the package trl")
 

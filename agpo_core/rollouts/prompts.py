@@ -18,7 +18,7 @@ import inspect
 import re
 
 from agpo_core.config import ConfigError, TrainConfig
-from agpo_core.training.model_parts import refused
+from agpo_core.rollouts.model_parts import refused
 
 MARK = "MARKED"  # stands for what is said, where only the template's own text is of interest
 

@@ -11,12 +11,12 @@ from safetensors.torch import load_file, save_file
 
 from agpo_core import model_files, provenance
 from agpo_core.config import ConfigError
-from agpo_core.training import model_parts, policy
-from agpo_core.training.loading import load_policy
-from agpo_core.training.policy import Reference, completion_logits, save_policy, token_logps
+from agpo_core.rollouts import model_parts, policy
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.policy import Reference, completion_logits, save_policy, token_logps
 from agpo_core.training.train import train
+from tests.rollouts.test_policy import COMPLETIONS, PROMPTS, make_batch
 from tests.training import random_models as models
-from tests.training.test_policy import COMPLETIONS, PROMPTS, make_batch
 
 MARGIN = {"rtol": 1.0e-4, "atol": 1.0e-4}
 

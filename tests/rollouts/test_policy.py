@@ -14,10 +14,9 @@ import torch
 from agpo_core import model_files, paths
 from agpo_core.config import ConfigError
 from agpo_core.model_files import model_fingerprint, model_source
-from agpo_core.training import policy, rollout
-from agpo_core.training.batch import Batch, minibatch_loss
-from agpo_core.training.loading import load_policy
-from agpo_core.training.policy import (
+from agpo_core.rollouts import policy, rollout
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.policy import (
     Reference,
     completion_logits,
     save_policy,
@@ -25,6 +24,7 @@ from agpo_core.training.policy import (
     token_logps,
     token_logps_and_T1,
 )
+from agpo_core.training.batch import Batch, minibatch_loss
 
 families = pytest.mark.parametrize("family", ["qwen2", "llama", "gemma2"])
 
@@ -220,7 +220,7 @@ def test_a_critic_reads_hidden_states_of_whatever_width_they_have(critic):
 
 GROWTH = """
 import re, sys, torch
-from agpo_core.training import policy, rollout
+from agpo_core.rollouts import policy, rollout
 torch.set_num_threads(1)
 N, V = 48, 152_000
 logits_1_N_V = torch.randn(1, N, V, requires_grad=True)

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import uniforms
+from agpo_core.rollouts.grades import graded
+from agpo_core.rollouts.policy import prefill
+from agpo_core.rollouts.prompts import PromptFormat
+from agpo_core.rollouts.turns import Row, Turn, converse
+from agpo_core.rollouts.vllm_engine import VLLM
 from agpo_core.tasks import Problem, Task
 from agpo_core.tasks.tools import Tool, tool_of
-from agpo_core.training.grades import graded
-from agpo_core.training.policy import prefill
-from agpo_core.training.prompts import PromptFormat
-from agpo_core.training.turns import Row, Turn, converse
-from agpo_core.training.vllm_engine import VLLM
 
 LOGITS_AT_ONCE = 2**20  # that `sample_token` sorts and sums at once: 8 MiB in float64, and some five times as much
 

@@ -4,8 +4,8 @@ import torch
 
 from agpo_core.config import TrainConfig
 from agpo_core.model_files import embedded_models, model_source
-from agpo_core.training import model_parts
-from agpo_core.training.trial import try_out
+from agpo_core.rollouts import model_parts
+from agpo_core.rollouts.trial import try_out
 
 
 def load_policy(config: TrainConfig):

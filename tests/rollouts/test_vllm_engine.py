@@ -21,15 +21,16 @@ from agpo_core import provenance
 from agpo_core.config import ConfigError
 from agpo_core.horizon import uniforms
 from agpo_core.models.tiny_models import character_tokenizer
+from agpo_core.rollouts import vllm_engine
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.policy import completion_logits, token_logps
+from agpo_core.rollouts.rollout import TransformersEngine, make_engine, sample_token
+from agpo_core.rollouts.turns import Row
+from agpo_core.rollouts.vllm_engine import fingerprint, named_weights
 from agpo_core.tasks import Graded, Problem
-from agpo_core.training import evaluation_run, memorisation, offline, vllm_engine
+from agpo_core.training import evaluation_run, memorisation, offline
 from agpo_core.training import run as run_module
-from agpo_core.training.loading import load_policy
-from agpo_core.training.policy import completion_logits, token_logps
-from agpo_core.training.rollout import TransformersEngine, make_engine, sample_token
 from agpo_core.training.train import train
-from agpo_core.training.turns import Row
-from agpo_core.training.vllm_engine import fingerprint, named_weights
 from tests.conftest import Echo, Sums, Toy
 
 PROBLEMS = [Problem("toy", str(i), prompt, "") for i, prompt in enumerate(["AB", "CDEFGH", "J", "KLM", "NO", "PQRST"])]

@@ -11,10 +11,10 @@ import torch
 from agpo_core import provenance
 from agpo_core.experiments import records
 from agpo_core.jobs.interrupts import Interrupted
+from agpo_core.rollouts.grades import GradingError, graded
 from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import Graded, Problem
 from agpo_core.training import run as module
-from agpo_core.training.grades import GradingError, graded
 from agpo_core.training.train import train
 from tests.conftest import Toy
 

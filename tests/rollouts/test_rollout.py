@@ -7,11 +7,11 @@ import torch
 
 from agpo_core.config import ConfigError
 from agpo_core.horizon import uniforms
+from agpo_core.rollouts import rollout
+from agpo_core.rollouts.loading import load_policy
+from agpo_core.rollouts.policy import completion_logits, token_logps
+from agpo_core.rollouts.rollout import Rollouts, TransformersEngine, sample_token, score
 from agpo_core.tasks import Graded, Problem
-from agpo_core.training import rollout
-from agpo_core.training.loading import load_policy
-from agpo_core.training.policy import completion_logits, token_logps
-from agpo_core.training.rollout import Rollouts, TransformersEngine, sample_token, score
 
 families = pytest.mark.parametrize("family", ["qwen2", "llama", "gemma2"])
 

@@ -9,13 +9,14 @@ import torch
 
 from agpo_core import provenance
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.rollouts import rollout
+from agpo_core.rollouts.prompts import PromptFormat, token_ids
+from agpo_core.rollouts.rollout import TransformersEngine, VLLMEngine
 from agpo_core.tasks import Problem
-from agpo_core.training import baselines, evaluation_run, memorisation, rollout
-from agpo_core.training.prompts import PromptFormat, token_ids
+from agpo_core.training import baselines, evaluation_run, memorisation
 from agpo_core.training.reward_model import _sequences
-from agpo_core.training.rollout import TransformersEngine, VLLMEngine
 from tests.conftest import Toy
-from tests.training.chats import CHATS, Chat, folder_of, model_of, tokenizer_of
+from tests.rollouts.chats import CHATS, Chat, folder_of, model_of, tokenizer_of
 
 TEMPLATES = [name for name, chat in CHATS.items() if chat.template and name != "as_text"]
 PROMPTS = ["What is 2 + 3?", "ab", "  the end \n"]

