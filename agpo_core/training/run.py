@@ -15,6 +15,7 @@ from agpo_core import advantages as estimators
 from agpo_core import kl, losses, metrics, probe, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.controllers import AdaptiveTemperature, ClipSignals, KLSignals, same_update
+from agpo_core.evaluation.evaluate import complete_and_grade, counts_right, first_problems
 from agpo_core.horizon import Horizon, permutation
 from agpo_core.jobs.progress import Lines
 from agpo_core.jobs.ranks import together
@@ -25,7 +26,6 @@ from agpo_core.rollouts.rollout import Prompts, Rollouts, make_engine, score
 from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint
 from agpo_core.training.batch import Batch, minibatch_loss
-from agpo_core.training.evaluate import complete_and_grade, counts_right, first_problems
 from agpo_core.training.reward_model import appraise, load_reward_model
 from agpo_core.training.setup import (
     contaminated_problems,

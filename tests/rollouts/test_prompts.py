@@ -9,11 +9,12 @@ import torch
 
 from agpo_core import provenance
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.evaluation import evaluation_run, memorisation
 from agpo_core.rollouts import rollout
 from agpo_core.rollouts.prompts import PromptFormat, token_ids
 from agpo_core.rollouts.rollout import TransformersEngine, VLLMEngine
 from agpo_core.tasks import Problem
-from agpo_core.training import baselines, evaluation_run, memorisation
+from agpo_core.training import baselines
 from agpo_core.training.reward_model import _sequences
 from tests.conftest import Toy
 from tests.rollouts.chats import CHATS, Chat, folder_of, model_of, tokenizer_of

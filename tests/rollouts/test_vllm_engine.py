@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from agpo_core import provenance
 from agpo_core.config import ConfigError
+from agpo_core.evaluation import evaluation_run, memorisation
 from agpo_core.horizon import uniforms
 from agpo_core.models.tiny_models import character_tokenizer
 from agpo_core.rollouts import vllm_engine
@@ -28,7 +29,7 @@ from agpo_core.rollouts.rollout import TransformersEngine, make_engine, sample_t
 from agpo_core.rollouts.turns import Row
 from agpo_core.rollouts.vllm_engine import fingerprint, named_weights
 from agpo_core.tasks import Graded, Problem
-from agpo_core.training import evaluation_run, memorisation, offline
+from agpo_core.training import offline
 from agpo_core.training import run as run_module
 from agpo_core.training.train import train
 from tests.conftest import Echo, Sums, Toy
@@ -542,7 +543,7 @@ def test_whoever_makes_an_engine_closes_it_whatever_happens(
 def test_a_process_that_evaluated_with_vllm_ends_without_a_complaint(wide_llama, tmp_path):
     pytest.importorskip("vllm", reason="vLLM is not installed")
     words = ["--model", wide_llama, "--tasks", "steps", "--problems", "2", "--max-new-tokens", "4", "--engine", "vllm"]
-    command = [sys.executable, "-m", "agpo_core.training.evaluate", *words, "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "agpo_core.evaluation.evaluate", *words, "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "Traceback" not in done.stderr
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agpo_core import grading
+from agpo_core.evaluation.official import official_score
 from agpo_core.tasks import Graded, Problem, knights
 from agpo_core.tasks.knights import (
     DEV_PROBLEMS,
@@ -34,7 +35,6 @@ from agpo_core.tasks.knights import (
     solutions,
 )
 from agpo_core.tasks.micro import ALPHABET, SIZES, pool
-from agpo_core.training.official import official_score
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "kk"  # beside the repository
 pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records

@@ -9,9 +9,9 @@ from accelerate import Accelerator
 
 from agpo_core import provenance
 from agpo_core.config import ConfigError
+from agpo_core.evaluation.evaluate import complete_and_grade
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.rollout import TransformersEngine, score
-from agpo_core.training.evaluate import complete_and_grade
 from agpo_core.training.run import Run
 from agpo_core.training.setup import training_problems
 from agpo_core.training.train import train

@@ -9,6 +9,7 @@ from accelerate import Accelerator
 
 from agpo_core import advantages, provenance, sandbox
 from agpo_core.config import ConfigError
+from agpo_core.evaluation.evaluate import complete_and_grade
 from agpo_core.experiments import grid, profiles
 from agpo_core.horizon import uniforms
 from agpo_core.models import tool_start
@@ -21,7 +22,6 @@ from agpo_core.tasks import Graded, Problem
 from agpo_core.tasks.tools import Calculator, Python, Reply
 from agpo_core.training import run as run_module
 from agpo_core.training.batch import Batch, minibatch_loss
-from agpo_core.training.evaluate import complete_and_grade
 from agpo_core.training.train import train
 from tests.conftest import Echo, Sums, Toy
 

@@ -12,6 +12,7 @@ import torch
 from agpo_core import losses, metrics, provenance
 from agpo_core.config import ConfigError
 from agpo_core.controllers import AdaptiveClip
+from agpo_core.evaluation.evaluate import complete_and_grade, first_problems
 from agpo_core.rollouts import policy
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.policy import completion_logits, token_logps
@@ -19,7 +20,6 @@ from agpo_core.rollouts.rollout import TransformersEngine
 from agpo_core.tasks import Graded, get_task
 from agpo_core.training import run as module
 from agpo_core.training.batch import minibatch_loss
-from agpo_core.training.evaluate import complete_and_grade, first_problems
 from agpo_core.training.run import Run
 from agpo_core.training.setup import learning_rate
 from agpo_core.training.train import main, train

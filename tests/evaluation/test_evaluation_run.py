@@ -20,13 +20,13 @@ from transformers import PreTrainedTokenizerFast
 
 from agpo_core import paths, provenance, sandbox
 from agpo_core.config import ConfigError
+from agpo_core.evaluation import evaluation_run as module
+from agpo_core.evaluation.evaluate import complete_and_grade
+from agpo_core.evaluation.evaluation_run import Settings, first, letter_logps, main, promote, refuse_dirty, run
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.rollout import TransformersEngine
 from agpo_core.tasks import Problem
 from agpo_core.tasks.benchmarks.table import MMLU_SUBJECTS
-from agpo_core.training import evaluation_run as module
-from agpo_core.training.evaluate import complete_and_grade
-from agpo_core.training.evaluation_run import Settings, first, letter_logps, main, promote, refuse_dirty, run
 from tests.conftest import Toy, random_model
 
 pytestmark = [
@@ -457,7 +457,7 @@ def test_two_processes_write_what_one_writes(tmp_path):
                "--max-new-tokens", "8"]  # fmt: skip
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
-    words = ["-m", "agpo_core.training.evaluate", *options, "--out"]
+    words = ["-m", "agpo_core.evaluation.evaluate", *options, "--out"]
     ranks = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
     env = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     for more, name in (([], "one"), (ranks, "two")):
@@ -480,7 +480,7 @@ def test_where_one_process_cannot_grade_the_other_does_not_wait_for_it(tmp_path)
     words = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}"]
     env = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, *words, "-m", "tests.training.failing_rank", *options], cwd=paths.root(), env=env,
+        [sys.executable, *words, "-m", "tests.evaluation.failing_rank", *options], cwd=paths.root(), env=env,
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert "rank 0 ended with 2" in done.stdout and "rank 1 ended with 2" in done.stdout

@@ -7,10 +7,10 @@ import torch
 from accelerate import Accelerator
 
 from agpo_core.config import ConfigError
+from agpo_core.evaluation import evaluate as module
+from agpo_core.evaluation.evaluate import complete_and_grade, first_problems
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.rollout import TransformersEngine
-from agpo_core.training import evaluate as module
-from agpo_core.training.evaluate import complete_and_grade, first_problems
 
 
 @pytest.fixture

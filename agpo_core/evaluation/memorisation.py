@@ -1,6 +1,6 @@
 """Memorisation probe: does a model complete truncated prompts word for word? (AGPO §4.1)
 
-    python -m agpo_core.training.memorisation --model MODEL --tasks gsm8k,math --data-dir FOLDER --out FOLDER
+    python -m agpo_core.evaluation.memorisation --model MODEL --tasks gsm8k,math --data-dir FOLDER --out FOLDER
 
 AGPO runs "a low-temperature memorization probe on dev prompts" and says no more of it. Ours: the question, without the
 task's instruction, is cut after half of its tokens; the model writes on at temperature 0.1, from the full vocabulary; a
@@ -32,13 +32,13 @@ import torch
 
 from agpo_core import metrics, provenance
 from agpo_core.config import FIELDS, ConfigError, TrainConfig
+from agpo_core.evaluation.evaluation_run import refuse_file
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.prompts import token_ids
 from agpo_core.rollouts.rollout import make_engine
 from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS, Problem, get_task
 from agpo_core.tasks.decontamination import questions
-from agpo_core.training.evaluation_run import refuse_file
 
 LINES = "memorisation.jsonl"
 
@@ -179,7 +179,7 @@ def first_questions(name: str, split: str, count: int, data_dir: str | None = No
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m agpo_core.training.memorisation",
+        prog="python -m agpo_core.evaluation.memorisation",
         description="Let a model complete truncated prompts, and count those it knows by heart.",
     )
     parser.add_argument("--model", required=True, help="an embedded model, a folder, or a hub id")
@@ -227,7 +227,7 @@ def run(arguments: argparse.Namespace) -> pd.DataFrame:
     settings = {name: Path(value).name if Path(str(value)).is_absolute() else value
                 for name, value in vars(arguments).items() if value is not None}  # fmt: skip
     words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, "-m", "agpo_core.training.memorisation", *words]
+    command = [sys.executable, "-m", "agpo_core.evaluation.memorisation", *words]
     record = {
         key: value
         for key, value in provenance.collect(command, config).items()

@@ -1,4 +1,4 @@
-"""Evaluate a model on benchmarks: what `python -m agpo_core.training.evaluate` runs.
+"""Evaluate a model on benchmarks: what `python -m agpo_core.evaluation.evaluate` runs.
 
 A folder receives
 
@@ -12,7 +12,7 @@ model and problems are still the same to the last byte. Batches hold the same pr
 however often a run was broken off, and every random number is keyed by seed, task, problem and sample: the lines are
 then the same, to the last character. Several ranks, one a GPU:
 
-    accelerate launch --num_processes 8 -m agpo_core.training.evaluate --model MODEL --tasks gsm8k
+    accelerate launch --num_processes 8 -m agpo_core.evaluation.evaluate --model MODEL --tasks gsm8k
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from accelerate import PartialState
 
 from agpo_core import paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
+from agpo_core.evaluation import evaluation_table
+from agpo_core.evaluation.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
 from agpo_core.jobs.ranks import OtherRankFailed, together
 from agpo_core.model_files import model_source
 from agpo_core.rollouts.grades import graded
@@ -51,8 +53,6 @@ from agpo_core.rollouts.rollout import ENGINES, RolloutEngine, make_engine
 from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS, Problem, Task, get_task
 from agpo_core.tasks.benchmarks.records import LETTERS
-from agpo_core.training import evaluation_table
-from agpo_core.training.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
 
 RECORDED = ("task", "id", "answers", "rewards", "tokens", "truncated", "too_long")  # no text of a benchmark
 LONGEST_WAIT = timedelta(days=7)  # of a rank for the slowest; the backends' own are 10 and 30 minutes
@@ -598,7 +598,7 @@ def refuse_dirty(commit: str) -> None:
 def main(argv: list[str] | None = None) -> None:
     """The command line; its options are those of `Settings`."""
     parser = argparse.ArgumentParser(
-        prog="python -m agpo_core.training.evaluate",
+        prog="python -m agpo_core.evaluation.evaluate",
         description="Evaluate a model on benchmarks: a line a problem, and a table. Started again, it goes on.",
     )
     add, defaults = parser.add_argument, {f.name: f.default for f in dataclasses.fields(Settings)}
@@ -643,7 +643,7 @@ def main(argv: list[str] | None = None) -> None:
         if record:
             refuse_dirty(provenance.git_commit())
         out = out or settings.folder()
-        found = run(settings, out, [sys.executable, "-m", "agpo_core.training.evaluate", *words])
+        found = run(settings, out, [sys.executable, "-m", "agpo_core.evaluation.evaluate", *words])
         state = _ranks()
         if state.is_main_process:
             print(f"{out}\n\n{evaluation_table.text(found)}")

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from agpo_core.training.evaluation_table import COLUMNS, POINT, table, text, values_of
+from agpo_core.evaluation.evaluation_table import COLUMNS, POINT, table, text, values_of
 
 
 def line(rewards, answers=None, gold="7", **more):

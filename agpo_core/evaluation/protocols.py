@@ -9,7 +9,7 @@ what they wrote after it is counted as tokens, and not graded.
 
 Grades. "modern" is the grader that training uses, by the benchmark's profile, but that an expression
 counts that was not worked out (2^5 for 32); "official" is the published scoring that belongs to the prompt
-(`training.official`), with its errors; the name of one of its scorings takes that one, under any prompt: where it looks
+(`evaluation.official`), with its errors; the name of one of its scorings takes that one, under any prompt: where it looks
 for a phrase that the prompt does not ask for, it finds no answer. The vote key is always the grader's canonical answer.
 """
 
@@ -20,16 +20,16 @@ from dataclasses import dataclass
 
 from agpo_core import grading
 from agpo_core.config import ConfigError
+from agpo_core.evaluation.official import OFFICIAL, SEVERAL
 from agpo_core.tasks import Graded, Problem, Task
 from agpo_core.tasks.benchmarks.few_shot import PROTOCOLS, USUAL, FewShot, few_shot_prompt, question_of
 from agpo_core.tasks.benchmarks.table import BOXED, LISTED
-from agpo_core.training.official import OFFICIAL, SEVERAL
 
 PROMPTS = ("auto", "few", "zero", *PROTOCOLS)
 TEMPLATES = ("auto", "chat", "base")
 GRADINGS = ("modern", "official", *(name for name, scoring in OFFICIAL.items() if scoring.tasks))
 
-# task, prompt -> the published scoring of its completions; see `training.official`
+# task, prompt -> the published scoring of its completions; see `evaluation.official`
 OFFICIAL_OF = {
     ("gsm8k", "zero"): "deepseek_zero_shot",
     ("gsm8k", "deepseekmath"): "gsm8k_deepseek",

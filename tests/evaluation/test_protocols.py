@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from agpo_core.config import ConfigError
+from agpo_core.evaluation.official import OFFICIAL
+from agpo_core.evaluation.protocols import GRADINGS, OFFICIAL_OF, Protocol, _official, cut, protocol_of
 from agpo_core.grading import canonical
 from agpo_core.tasks import Graded, Problem, get_task
 from agpo_core.tasks.benchmarks import few_shot
 from agpo_core.tasks.benchmarks.table import BOXED, LISTED
-from agpo_core.training.official import OFFICIAL
-from agpo_core.training.protocols import GRADINGS, OFFICIAL_OF, Protocol, _official, cut, protocol_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records each
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agpo_core.evaluation import official
+from agpo_core.evaluation.official import LONGEST, OFFICIAL, SEVERAL, official_score, rejected_golds
 from agpo_core.tasks import TASKS
-from agpo_core.training import official
-from agpo_core.training.official import LONGEST, OFFICIAL, SEVERAL, official_score, rejected_golds
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")

@@ -1,6 +1,6 @@
 """Greedy evaluation, and sampled completions beside it, shared out over the ranks: what the loop calls.
 
-    python -m agpo_core.training.evaluate --model MODEL --tasks gsm8k,math500 --k 4 --data-dir FOLDER
+    python -m agpo_core.evaluation.evaluate --model MODEL --tasks gsm8k,math500 --k 4 --data-dir FOLDER
 
 evaluates a model on benchmarks by their published protocols, with a line a problem and a table (see `evaluation_run`).
 """
@@ -94,6 +94,6 @@ def counts_right(rows: list[list[float]]) -> list[int] | None:
 
 
 if __name__ == "__main__":
-    from agpo_core.training.evaluation_run import main
+    from agpo_core.evaluation.evaluation_run import main
 
     main()

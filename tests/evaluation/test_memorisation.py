@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from agpo_core import sandbox
 from agpo_core.config import ConfigError, TrainConfig
-from agpo_core.models.tiny_models import character_tokenizer, new_model
-from agpo_core.tasks import get_task
-from agpo_core.training import memorisation
-from agpo_core.training.memorisation import (
+from agpo_core.evaluation import memorisation
+from agpo_core.evaluation.memorisation import (
     common_characters,
     first_questions,
     main,
     table,
     truncate,
 )
+from agpo_core.models.tiny_models import character_tokenizer, new_model
+from agpo_core.tasks import get_task
 
 TEXTS = [
     "Wren has 31 blue jars",
@@ -253,7 +253,7 @@ def test_the_command_writes_lines_without_text_the_table_and_the_circumstances(t
     assert [row.split()[:2] for row in printed[1:]] == [["steps", "3"], ["gsm8k", "3"]]
     pd.testing.assert_frame_equal(pd.read_csv(out / "table.csv"), table(lines))
     run = json.loads((out / "run.json").read_text())
-    assert run["command"].startswith("python -m agpo_core.training.memorisation --model tiny-qwen2-a --tasks steps,")
+    assert run["command"].startswith("python -m agpo_core.evaluation.memorisation --model tiny-qwen2-a --tasks steps,")
     assert (run["model"], run["split"], run["shown"], run["temperature"]) == ("tiny-qwen2-a", "dev", 0.5, 0.1)
     assert (run["status"], run["exit_status"], run["dtype"], run["seed"]) == ("finished", 0, "bfloat16", 42)
     assert str(tmp_path) not in (out / "run.json").read_text()

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from agpo_core.training import evaluation_run
+from agpo_core.evaluation import evaluation_run
 
 
 def main(options: list[str]) -> None:

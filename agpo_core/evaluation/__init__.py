@@ -1,0 +1,1 @@
+"""Evaluation: what the loop asks during a run, and benchmarks by their published protocols."""
