@@ -7,10 +7,10 @@ are the published few-shot prompts of `tasks.benchmarks.few_shot`.
 Ends. A completion of a few-shot prompt is cut where the next demonstration would begin. The engines do not stop there:
 what they wrote after it is counted as tokens, and not graded.
 
-Grades. "modern" is the grader that training uses, by the benchmark's profile, but that an expression
-counts that was not worked out (2^5 for 32); "official" is the published scoring that belongs to the prompt
-(`evaluation.official`), with its errors; the name of one of its scorings takes that one, under any prompt: where it looks
-for a phrase that the prompt does not ask for, it finds no answer. The vote key is always the grader's canonical answer.
+Grades. "modern" is the grader that training uses, by the benchmark's profile, but that an expression counts that was
+not worked out (2^5 for 32); "official" is the published scoring that belongs to the prompt (`evaluation.official`),
+with its errors; the name of one of its scorings takes that one, under any prompt: where it looks for a phrase that the
+prompt does not ask for, it finds no answer. The vote key is always the grader's canonical answer.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from agpo_core.rollouts import model_parts, policy
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.policy import Reference, completion_logits, save_policy, token_logps
 from agpo_core.training.train import train
+from tests.rollouts import random_models as models
 from tests.rollouts.test_policy import COMPLETIONS, PROMPTS, make_batch
-from tests.training import random_models as models
 
 MARGIN = {"rtol": 1.0e-4, "atol": 1.0e-4}
 
