@@ -26,6 +26,7 @@ from pathlib import Path
 
 from agpo_core import paths
 from agpo_core.config import FIELDS, ConfigError, TrainConfig, read_yaml
+from agpo_core.model_files import embedded_models, model_source
 from agpo_core.tasks import TASKS
 
 BASE = "base"  # the file of defaults; no profile
@@ -256,10 +257,8 @@ def _check_ranges(params: dict, least: dict) -> None:
 def _refuse_unknown_model(params: dict) -> None:
     """Refuse at once a start that is not on this machine: a lesson waits for no hub."""
     if "model" in params:
-        from agpo_core.training import policy  # takes seconds to import, and only one notebook needs it
-
-        if not Path(policy.model_source(params["model"])).is_dir():
-            shipped = ", ".join(policy.embedded_models())
+        if not Path(model_source(params["model"])).is_dir():
+            shipped = ", ".join(embedded_models())
             raise ConfigError(f"model: {params['model']!r} is no folder and no shipped start: choose from {shipped}.")
 
 
