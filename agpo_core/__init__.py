@@ -38,14 +38,12 @@ from agpo_core.losses import (
     value_loss,
 )
 from agpo_core.metrics import (
-    PairedComparison,
     average_at_k,
     bootstrap_interval,
     clip_binds,
     clip_saturation,
     gradient_norm_variance,
     majority_at_k,
-    paired_comparison,
     pass_at_k,
 )
 from agpo_core.probe import (
@@ -75,7 +73,6 @@ __all__ = [
     "FixedTemperature",
     "Horizon",
     "KLSignals",
-    "PairedComparison",
     "ProbeState",
     "aggregate",
     "average_at_k",
@@ -107,7 +104,6 @@ __all__ = [
     "majority_at_k",
     "mixed_advantages",
     "monte_carlo",
-    "paired_comparison",
     "pass_at_k",
     "philox",
     "prompt_statistics",

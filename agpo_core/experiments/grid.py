@@ -80,6 +80,7 @@ ARMS = {
             "agpo_no_dispersion", "agpo_no_skewness", "agpo_no_vote_entropy", "agpo_no_step_kl", "agpo_mad", "agpo_iqr",
             "agpo_official_code", "agpo_global", "agpo_part_probe", "agpo_free_probe", "dr_grpo", "rloo", "remax",
             "reinforce_pp", "reinforce_pp_k", "reinforce_pp_baseline", "ppo", "ppo_critic", "adaptive_kl_ppo", "dpo",
+            "mixed_scaling",
         ),
     )
 }  # fmt: skip

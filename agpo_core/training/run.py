@@ -388,6 +388,10 @@ class Run:
                 rewards_W_1.view(-1, c.group_size), mask_W_T, **options
             )
             return self.own(whole_P_G.view(-1, 1), width=1)
+        elif c.advantage == "mixed":
+            rewards_W_1 = self.every_rank(rewards_B.unsqueeze(1))
+            whole_P_G = estimators.mixed_advantages(rewards_W_1.view(-1, c.group_size))
+            return self.own(whole_P_G.view(-1, 1), width=1)
         elif c.advantage == "group":
             advantages_P_G = estimators.group_advantages(rewards_P_G, c.dispersion, fallback=c.dispersion_fallback)
         elif c.advantage == "dr_grpo":
