@@ -6,35 +6,30 @@ per rollout batch, which it does not state, is the one under which the clip radi
 """
 
 import dataclasses
-import difflib
 import functools
 import hashlib
 import json
 import math
-import reprlib
-import types
-import typing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
-# Bumped by hand when a change of code alters the numbers of a run: recorded runs are then no longer reused.
+from agpo_core.settings import Above, AnyText, AtLeast, ConfigError, Within, kinds, settle, short, unknown
+
+# Bumped by hand when a change of code, or of a default, alters the numbers of a run: recorded runs are then no longer
+# reused.
 NUMERICS_VERSION = 2  # norms and biases are no longer decayed
 
-
-class ConfigError(ValueError):
-    """A setting is unknown, of the wrong type or out of range; the message names it and the remedy."""
-
-    def _render_traceback_(self) -> list[str]:  # what a notebook shows of it: the message, and no frames
-        return [f"ConfigError: {self}"]
-
-
-def _one_of(*choices):
-    return {"choices": choices}
-
-
-def _later(default, *choices):
-    """A setting added after runs were recorded: it enters a run's hash only where it is off its default."""
-    return field(default=default, metadata={"later": True} | (_one_of(*choices) if choices else {}))
+# Beyond these no run makes sense: it would not fit into any machine, or would not end.
+Problems = Annotated[int, AtLeast(0, most=10_000_000)]
+Prompts = Annotated[int, AtLeast(1, most=65_536)]
+Completions = Annotated[int, AtLeast(1, most=65_536)]
+Tokens = Annotated[int, AtLeast(1, most=1_048_576)]
+Temperature = Annotated[float, AtLeast(1.0e-6, most=100.0)]
+Radius = Annotated[float, Within("(0, 1)")]  # 1 - epsilon bounds a ratio, which is positive
+Weight = Annotated[float, AtLeast(0)]
+Rate = Annotated[float, AtLeast(1.0e-12, most=10.0)]  # a smaller one moves no float32 weight
+Share = Annotated[float, Within("(0, 1]")]
 
 
 @dataclass(frozen=True)
@@ -43,138 +38,135 @@ class TrainConfig:
 
     # -- what is trained, on what
     method: str = "grpo"  # a name in recipes.RECIPES
-    seed: int = 42  # [0, 2**31); keys every random stream of the run
+    seed: Annotated[int, Within("[0, 2**31)")] = 42  # keys every random stream of the run
     model: str = "tiny-qwen2-a"  # an embedded model, a folder, or a hub id
     tasks: tuple[str, ...] = ()  # names known to tasks.get_task
     data_dir: str | None = None  # folder of a benchmark's official files; None: from the hub
-    train_on_evaluation_sets: bool = _later(False)  # train on a part of benchmarks that are for evaluation only
-    train_problems: int | None = _later(None)  # >= 1, a task: only so many, drawn by the seed; None: all (R++ Table 2)
-    test_tasks: tuple[str, ...] = _later(())  # the test is made on these; empty: on tasks (R++ Fig. 4)
-    decontaminate: tuple[str, ...] = _later(())  # evaluation sets whose copies are not trained on: cmath, cmath:dev
-    lora_rank: int = 0  # >= 0; 0 trains all weights
-    reference: str = field(
-        default="auto", metadata=_one_of("auto", "frozen_copy", "adapter_disabled", "none")
-    )  # where pi_ref comes from; auto: adapters off under LoRA, else a frozen copy
+    train_on_evaluation_sets: bool = False  # train on a part of benchmarks that are for evaluation only
+    train_problems: Annotated[int, AtLeast(1, most=10_000_000)] | None = None  # a task; None: all (R++ Table 2)
+    test_tasks: tuple[str, ...] = ()  # the test is made on these; empty: on tasks (R++ Fig. 4)
+    decontaminate: tuple[str, ...] = ()  # evaluation sets whose copies are not trained on: cmath, cmath:dev
+    lora_rank: Annotated[int, AtLeast(0, most=4096)] = 0  # 0 trains all weights
+    # where pi_ref comes from; auto: adapters off under LoRA, else a frozen copy
+    reference: Literal["auto", "frozen_copy", "adapter_disabled", "none"] = "auto"
 
     # -- what the model reads, and what ends its turn (rollouts/prompts.py)
-    chat_template: str = _later("auto", "auto", "always", "never")  # auto: where the tokenizer has one; never: as text
-    system_prompt: str | None = _later(None)  # first message of every chat; None: the template's own, if it has one
-    template_arguments: tuple[str, ...] = _later(())  # name=value, the value JSON: enable_thinking=false
-    stop_tokens: tuple[str, ...] = _later(())  # texts of tokens that end a completion, beside the model's own
+    chat_template: Literal["auto", "always", "never"] = "auto"  # auto: where the tokenizer has one; never: as text
+    system_prompt: Annotated[str, AnyText] | None = None  # first message of every chat; None: the template's own
+    template_arguments: tuple[str, ...] = ()  # name=value, the value JSON: enable_thinking=false
+    stop_tokens: tuple[Annotated[str, AnyText], ...] = ()  # texts of tokens that end a completion, beside the model's
 
     # -- horizon: learning rate, evaluations and stop are functions of the consumed share of it
-    horizon_unit: str = field(default="tokens", metadata=_one_of("tokens", "updates", "seconds"))
-    horizon: float = 100_000.0  # >= 0, in horizon_unit; 0 evaluates the start and stops
+    horizon_unit: Literal["tokens", "updates", "seconds"] = "tokens"
+    horizon: Annotated[float, AtLeast(0, most=math.inf)] = 100_000.0  # in horizon_unit; 0 evaluates the start and stops
 
     # -- sampling
-    engine: str = _later("transformers", "transformers", "vllm")  # what samples completions
-    engine_memory: float = _later(0.5)  # (0, 1), share of a GPU's memory that vLLM takes while it samples
-    prompts_per_update: int = 36  # P, over all ranks
-    group_size: int = 8  # G (paper: 8)
-    probe_group_size: int | None = None  # G of the probe; None: group_size
-    probe_share: float = _later(1.0)  # (0, 1], of an update's prompts that are probed, rounded up
-    probe_source: str = _later("probe", "probe", "previous_update")  # whose rollouts the controllers see
-    tau_base: float = 1.0  # > 0 (paper: 1.0)
-    top_p: float = 0.95  # (0, 1] nucleus (paper: .95)
-    max_completion_tokens: int = 24  # >= 1
-    max_sequence_tokens: int = 1024  # prompt + continuation (paper: 1024)
-    max_turns: int = _later(4)  # >= 1, turns of a completion whose task has a tool; a call in the last is not answered
-    max_observation_characters: int = _later(512)  # >= 1, of a tool's output; the rest is cut off
-    rollout_batch: int = 512  # sequences decoded at once; changes memory, never a sample
+    engine: Literal["transformers", "vllm"] = "transformers"  # what samples completions
+    engine_memory: Annotated[float, Within("(0, 1)")] = 0.5  # share of a GPU's memory that vLLM takes while it samples
+    prompts_per_update: Prompts = 36  # P, over all ranks
+    group_size: Completions = 8  # G (paper: 8)
+    probe_group_size: Completions | None = None  # G of the probe; None: group_size
+    probe_share: Share = 1.0  # of an update's prompts that are probed, rounded up
+    probe_source: Literal["probe", "previous_update"] = "probe"  # whose rollouts the controllers see
+    tau_base: Temperature = 1.0  # (paper: 1.0)
+    top_p: Share = 0.95  # nucleus (paper: .95)
+    max_completion_tokens: Tokens = 24
+    max_sequence_tokens: Annotated[int, AtLeast(1, most=16_777_216)] = 1024  # prompt + continuation (paper: 1024)
+    max_turns: Annotated[int, AtLeast(1, most=1000)] = 4  # of a completion whose task has a tool; none answers the last
+    max_observation_characters: Annotated[int, AtLeast(1, most=1_048_576)] = 512  # of a tool's output; the rest is cut
+    rollout_batch: Annotated[int, AtLeast(1, most=1_048_576)] = 512  # sequences decoded at once; never changes a sample
 
     # -- rewards and advantages
-    reward: str = _later("task", "task", "model")  # what is maximised: the task's grade, or the score of reward_model
-    reward_model: str | None = _later(None)  # a folder in the model's own, a folder or a hub id; None: the task's grade
-    failed_grading: str = _later("zero", "zero", "raise")  # a completion that makes its grader fail: 0, or the run ends
-    reward_clip: float | None = _later(None)  # > 0: rewards are bounded to ±reward_clip (R++ App. B.2); None: not
-    reward_scale: float = _later(1.0)  # > 0: then multiplied by it (R++ App. B.2)
-    advantage: str = _later(  # advantages.py has a function for each
-        "group",
-        "group", "dr_grpo", "leave_one_out", "greedy_baseline", "reinforce_pp", "reinforce_pp_baseline", "mixed", "gae",
-    )  # fmt: skip
-    credit: str = _later("return_to_go", "return_to_go", "last_token")  # of reinforce_pp
-    population: str = _later("tokens", "tokens", "sequences")  # what reinforce_pp and its baseline form normalise over
-    convention: str = _later("paper", "paper", "openrlhf", "verl")  # of global normalisation
-    critic: str = _later("none", "none", "head", "model")  # of gae: a head on the policy, or a model as large as it
-    gae_lambda: float = _later(0.95)  # [0, 1]
-    gae_gamma: float = _later(1.0)  # [0, 1]
-    value_clip: float = _later(0.2)  # > 0, units of return
-    value_weight: float = _later(0.1)  # >= 0, of the value loss beside the policy's
-    critic_learning_rate: float | None = _later(None)  # > 0, peak; None: learning_rate
+    reward: Literal["task", "model"] = "task"  # what is maximised: the task's grade, or the score of reward_model
+    reward_model: str | None = None  # a folder in the model's own, a folder or a hub id; None: the task's grade
+    failed_grading: Literal["zero", "raise"] = "zero"  # a completion that makes its grader fail: 0, or the run ends
+    reward_clip: Annotated[float, Above(0)] | None = None  # bounds rewards to ±reward_clip (R++ App. B.2); None: not
+    reward_scale: Annotated[float, Above(0)] = 1.0  # then multiplied by it (R++ App. B.2)
+    advantage: Literal[  # advantages.py has a function for each
+        "group", "dr_grpo", "leave_one_out", "greedy_baseline", "reinforce_pp", "reinforce_pp_baseline", "mixed", "gae"
+    ] = "group"
+    credit: Literal["return_to_go", "last_token"] = "return_to_go"  # of reinforce_pp
+    population: Literal["tokens", "sequences"] = "tokens"  # what reinforce_pp and its baseline form normalise over
+    convention: Literal["paper", "openrlhf", "verl"] = "paper"  # of global normalisation
+    critic: Literal["none", "head", "model"] = "none"  # of gae: a head on the policy, or a model as large as it
+    gae_lambda: Annotated[float, Within("[0, 1]")] = 0.95
+    gae_gamma: Annotated[float, Within("[0, 1]")] = 1.0
+    value_clip: Annotated[float, Above(0)] = 0.2  # units of return
+    value_weight: Weight = 0.1  # of the value loss beside the policy's
+    critic_learning_rate: Rate | None = None  # peak; None: learning_rate
 
     # -- objective
-    dispersion: str = field(default="std", metadata=_one_of("std", "mad", "iqr"))  # Eqs. 1, 4, 9
-    dispersion_fallback: str = field(default="std", metadata=_one_of("std", "zero", "error"))
-    equal_groups: str = field(default="keep", metadata=_one_of("keep", "drop", "resample"))
-    ratio: str = field(default="token", metadata=_one_of("token", "sequence", "sequence_geo"))
-    ratio_temperature: str = field(default="rollout", metadata=_one_of("rollout", "model"))
-    aggregation: str = field(default="sequence_mean", metadata=_one_of("sequence_mean", "token_mean", "constant"))
-    beta: float = 0.03  # >= 0, weight of the KL to the reference (paper: .03)
-    kl_estimator: str = field(default="k3", metadata=_one_of("k1", "k2", "k3"))
-    kl_placement: str = field(default="loss", metadata=_one_of("loss", "reward"))
-    kl_control: str = _later("fixed", "fixed", "adaptive")  # adaptive: beta follows kl_target (Ziegler et al. 2019)
-    kl_target: float = _later(6.0)  # > 0, nats per sequence
-    kl_horizon: float = _later(10_000.0)  # > 0, sequences
+    dispersion: Literal["std", "mad", "iqr"] = "std"  # Eqs. 1, 4, 9
+    dispersion_fallback: Literal["std", "zero", "error"] = "std"
+    equal_groups: Literal["keep", "drop", "resample"] = "keep"
+    ratio: Literal["token", "sequence", "sequence_geo"] = "token"
+    ratio_temperature: Literal["rollout", "model"] = "rollout"
+    aggregation: Literal["sequence_mean", "token_mean", "constant"] = "sequence_mean"
+    beta: Annotated[float, AtLeast(0, most=1000.0)] = 0.03  # weight of the KL to the reference (paper: .03)
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    kl_placement: Literal["loss", "reward"] = "loss"
+    kl_control: Literal["fixed", "adaptive"] = "fixed"  # adaptive: beta follows kl_target (Ziegler et al. 2019)
+    kl_target: Annotated[float, Above(0)] = 6.0  # nats per sequence
+    kl_horizon: Annotated[float, Above(0, most=1.0e24)] = 10_000.0  # sequences
 
     # -- clip radius (Eq. 4)
-    clip: str = field(default="fixed", metadata=_one_of("fixed", "adaptive"))
-    epsilon_base: float = 0.2  # > 0 (paper: .2)
-    epsilon_min: float = 0.05  # > 0 (paper: .05)
-    epsilon_max: float = 0.4  # >= epsilon_min (paper: .4)
-    alpha: float = 1.0  # >= 0, weight of the dispersion (paper: 1.0)
-    gamma: float = 0.5  # >= 0, weight of the step KL (paper: .5)
-    delta: float = 0.2  # >= 0, weight of the vote entropy (paper: .2)
-    zeta: float = 0.05  # >= 0, weight of the skewness (paper: .05)
-    clip_entropy: str = field(default="raw", metadata=_one_of("raw", "ratio_ema", "normalised", "off"))
-    step_kl: str = field(default="clamp", metadata=_one_of("clamp", "unclamped", "ema"))
-    step_kl_estimator: str = field(default="k1", metadata=_one_of("k1", "k3"))
+    clip: Literal["fixed", "adaptive"] = "fixed"
+    epsilon_base: Radius = 0.2  # (paper: .2)
+    epsilon_min: Radius = 0.05  # (paper: .05)
+    epsilon_max: Radius = 0.4  # >= epsilon_min (paper: .4)
+    alpha: Weight = 1.0  # of the dispersion (paper: 1.0)
+    gamma: Weight = 0.5  # of the step KL (paper: .5)
+    delta: Weight = 0.2  # of the vote entropy (paper: .2)
+    zeta: Weight = 0.05  # of the skewness (paper: .05)
+    clip_entropy: Literal["raw", "ratio_ema", "normalised", "off"] = "raw"
+    step_kl: Literal["clamp", "unclamped", "ema"] = "clamp"
+    step_kl_estimator: Literal["k1", "k3"] = "k1"
 
     # -- sampling temperature (Eqs. 9-12)
-    temperature: str = field(default="fixed", metadata=_one_of("fixed", "adaptive"))
-    tau_min: float = 0.5  # > 0 (paper: .5)
-    tau_max: float = 1.5  # >= tau_min (paper: 1.5)
-    sensitivity: float = 0.15  # lambda >= 0 (paper: .15)
-    momentum: float = 0.95  # rho_U in [0, 1) (paper: .95)
-    weights: tuple[float, ...] = (1.0, 1.0, 0.1)  # w_r, w_e, w_k >= 0 (paper: 1, 1, .1)
-    baseline_start: str = field(default="zero", metadata=_one_of("zero", "first", "debiased"))
-    centring: str = field(default="absolute", metadata=_one_of("absolute", "relative"))
+    temperature: Literal["fixed", "adaptive"] = "fixed"
+    tau_min: Temperature = 0.5  # (paper: .5)
+    tau_max: Temperature = 1.5  # >= tau_min (paper: 1.5)
+    sensitivity: Weight = 0.15  # lambda (paper: .15)
+    momentum: Annotated[float, Within("[0, 1)")] = 0.95  # rho_U (paper: .95)
+    weights: tuple[Weight, ...] = (1.0, 1.0, 0.1)  # w_r, w_e, w_k (paper: 1, 1, .1)
+    baseline_start: Literal["zero", "first", "debiased"] = "zero"
+    centring: Literal["absolute", "relative"] = "absolute"
 
     # -- statistics of both controllers
-    signals_mask: tuple[int, ...] = (1, 1, 1, 1)  # sigma, skewness, vote entropy, step KL[, H]
-    skewness: str = field(default="g1", metadata=_one_of("g1", "G1", "b1"))
-    skewness_guard: str = field(default="std", metadata=_one_of("std", "mode"))
-    sigma_min: float = 1.0e-6  # > 0 (paper: 1e-6)
-    kappa_max: float = 10.0  # > 0 (paper: 10)
-    missing_answers: str = field(default="shared", metadata=_one_of("shared", "drop", "unique"))
-    controller_scope: str = field(default="update", metadata=_one_of("update", "prompt"))
+    signals_mask: tuple[Annotated[int, Within("[0, 1]")], ...] = (1, 1, 1, 1)  # sigma, skewness, votes, step KL[, H]
+    skewness: Literal["g1", "G1", "b1"] = "g1"
+    skewness_guard: Literal["std", "mode"] = "std"
+    sigma_min: Annotated[float, Above(0)] = 1.0e-6  # (paper: 1e-6)
+    kappa_max: Annotated[float, Above(0)] = 10.0  # (paper: 10)
+    missing_answers: Literal["shared", "drop", "unique"] = "shared"
+    controller_scope: Literal["update", "prompt"] = "update"
 
     # -- optimisation
-    learning_rate: float = 1.5e-5  # > 0, peak (paper: 1.5e-5)
-    warmup: float = 0.05  # [0, 1), share of the horizon over which the rate rises linearly
-    adam_betas: tuple[float, ...] = (0.9, 0.95)  # (paper: .9, .95)
-    weight_decay: float = 0.1  # >= 0 (paper: .1); not of norms and biases
-    max_grad_norm: float = 1.0  # > 0 (paper: 1.0)
-    minibatches: int = 4  # gradient steps per epoch over a rollout batch
-    epochs: int = 2  # passes over a rollout batch
-    micro_batch_prompts: int | None = None  # prompts of any forward on a rank; None: the minibatch
-    dtype: str = field(default="float32", metadata=_one_of("float32", "bfloat16"))
-    attn_implementation: str = _later("auto", "auto", "eager", "sdpa", "flash_attention_2")  # auto: as the model needs
+    learning_rate: Rate = 1.5e-5  # peak (paper: 1.5e-5)
+    warmup: Annotated[float, Within("[0, 1)")] = 0.05  # share of the horizon over which the rate rises linearly
+    adam_betas: tuple[Annotated[float, Within("[0, 1)")], ...] = (0.9, 0.95)  # (paper: .9, .95)
+    weight_decay: Annotated[float, AtLeast(0, most=100.0)] = 0.1  # (paper: .1); not of norms and biases
+    max_grad_norm: Annotated[float, Above(0)] = 1.0  # (paper: 1.0)
+    minibatches: Annotated[int, AtLeast(1)] = 4  # gradient steps per epoch over a rollout batch
+    epochs: Annotated[int, AtLeast(1, most=1000)] = 2  # passes over a rollout batch
+    micro_batch_prompts: Prompts | None = None  # prompts of any forward on a rank; None: the minibatch
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    attn_implementation: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"  # auto: as the model needs
     activation_checkpointing: bool = False
     shared_prompt: bool = True  # compute a group's prompt once in the training forward
 
-    dpo_beta: float = _later(0.1)  # > 0, of DPO's loss
+    dpo_beta: Annotated[float, Above(0, most=1000.0)] = 0.1  # of DPO's loss
 
     # -- evaluation and checkpoints
-    eval_every: float = 0.25  # (0, 1], share of the horizon between evaluations on dev
-    dev_problems: int | None = 100  # per task; 0: no evaluation on dev; None: all that the split has
-    test_problems: int | None = 400  # per task, once at the end; 0: none; None: all
-    test_samples: int = _later(0)  # >= 0, completions a problem at the end, at tau_base, beside the greedy one
-    checkpoint_every: float = 0.25  # (0, 1], share of the horizon between checkpoints
+    eval_every: Share = 0.25  # of the horizon between evaluations on dev
+    dev_problems: Problems | None = 100  # per task; 0: no evaluation on dev; None: all that the split has
+    test_problems: Problems | None = 400  # per task, once at the end; 0: none; None: all
+    test_samples: Annotated[int, AtLeast(0, most=65_536)] = 0  # a problem at the end, at tau_base, beside greedy
+    checkpoint_every: Share = 0.25  # of the horizon between checkpoints
 
     def __post_init__(self):
-        for f in dataclasses.fields(self):
-            object.__setattr__(self, f.name, _checked(f, getattr(self, f.name)))
-        _check_ranges(self)
+        settle(self)
+        _check_together(self)
 
     @property
     def template_values(self) -> dict:
@@ -242,60 +234,23 @@ class TrainConfig:
             yaml.safe_dump(self.to_dict(), file, sort_keys=False)
 
     def hash(self) -> str:
-        """Ten hex digits over all settings and the numerics version: the identity of a run's result.
+        """Ten hex digits over what is off its default, and the numerics version: the identity of a run's result.
 
-        A setting that was added after runs were recorded counts only off its default: at it, those runs are the same.
+        A setting that comes later leaves the identity of earlier runs alone.
         """
         settings = self.to_dict()
-        for f in dataclasses.fields(self):
-            if f.metadata.get("later") and getattr(self, f.name) == f.default:
-                del settings[f.name]
-        text = json.dumps([NUMERICS_VERSION, settings], sort_keys=True)
+        changed = {f.name: settings[f.name] for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
+        text = json.dumps([NUMERICS_VERSION, changed], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 FIELDS = {f.name: f for f in dataclasses.fields(TrainConfig)}
 
-# The most that a number may be. Beyond it a run would not fit into any machine, would not end, or would leave what
-# float32 can hold; no run that makes sense comes near.
-HIGHEST = {
-    "lora_rank": 4096,
-    "train_problems": 10_000_000,
-    "dev_problems": 10_000_000,
-    "test_problems": 10_000_000,
-    "test_samples": 65_536,
-    "prompts_per_update": 65_536,
-    "micro_batch_prompts": 65_536,
-    "group_size": 65_536,
-    "probe_group_size": 65_536,
-    "rollout_batch": 1_048_576,
-    "max_completion_tokens": 1_048_576,
-    "max_sequence_tokens": 16_777_216,
-    "max_turns": 1000,
-    "max_observation_characters": 1_048_576,
-    "epochs": 1000,
-    "tau_base": 100.0,
-    "tau_min": 100.0,
-    "tau_max": 100.0,
-    "learning_rate": 10.0,
-    "critic_learning_rate": 10.0,
-    "weight_decay": 100.0,
-    "beta": 1000.0,
-    "dpo_beta": 1000.0,
-    "kl_horizon": 1.0e24,
-}
-HIGHEST_OF_OTHERS = 1.0e12  # of every other number
-LOWEST_RATE = 1.0e-12  # of a learning rate: a smaller one moves no float32 weight
-LOWEST_TEMPERATURE = 1.0e-6
-LEAST = 1.0e-30  # in size, of every other number that is not 0: float32 ends at 1e-38, and products come sooner
+KINDS = kinds(TrainConfig)  # name: type, with its range
+
 HORIZONS = {"tokens": 1.0e13, "updates": 1.0e8, "seconds": 1.0e9}  # the longest, by unit: years on a cluster
 COMPLETIONS = 2**20  # of an update, the most
 TOKENS = 2**32  # of an update, the most: completions x max_completion_tokens
-ENTRIES = 1000  # of a list, the most
-
-AS_WRITTEN = ("system_prompt", "stop_tokens")  # texts for the model, which may hold line breaks
-_SHORT = reprlib.Repr()  # a value in a message: of a huge or deeply nested one the beginning
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 def read_yaml(path) -> dict:
@@ -332,7 +287,7 @@ def read_yaml(path) -> dict:
         raise ConfigError(f"{name} must hold lines of the form `key: value`.")
     for key in settings:
         if not isinstance(key, str):
-            raise ConfigError(f"{name}: the key {_SHORT.repr(key)} is not text: keys are names of settings.")
+            raise ConfigError(f"{name}: the key {short.repr(key)} is not text: keys are names of settings.")
     return settings
 
 
@@ -359,88 +314,22 @@ def _loader():
 def _refuse_unknown(params: dict) -> None:
     for key in params:
         if key not in FIELDS:
-            close = difflib.get_close_matches(str(key)[:80], FIELDS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "see agpo_core.config.TrainConfig."
-            raise ConfigError(f"unknown setting {_SHORT.repr(key)}: {hint}")
+            hint = unknown(key, FIELDS, "see agpo_core.config.TrainConfig.")
+            raise ConfigError(f"unknown setting {short.repr(key)}: {hint}")
 
 
-def _checked(f: dataclasses.Field, value):
-    """Return the value as its field's type, or raise naming the field."""
-    kind, optional = f.type, False
-    if isinstance(kind, types.UnionType):
-        kind, optional = next(a for a in typing.get_args(kind) if a is not type(None)), True
-    if value is None and optional:
-        return None
-    if typing.get_origin(kind) is tuple:
-        item = typing.get_args(kind)[0]
-        if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"{f.name} must be a list of {item.__name__}, got {_SHORT.repr(value)}.")
-        if len(value) > ENTRIES:
-            raise ConfigError(f"{f.name} must have at most {ENTRIES} entries, got {len(value)}.")
-        return tuple(_as(f.name, item, v) for v in value)
-    value = _as(f.name, kind, value)
-    choices = f.metadata.get("choices")
-    if choices and value not in choices:
-        raise ConfigError(f"{f.name} must be one of {', '.join(choices)}; got {_SHORT.repr(value)}.")
-    return value
+def _check_together(c: TrainConfig) -> None:
+    """Refuse settings that do not go together; each alone has been checked."""
 
-
-def _as(name: str, kind: type, value):
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value) if abs(value) < 2**1000 else math.inf
-    if kind is float and isinstance(value, str):
-        raise ConfigError(
-            f"{name} must be a number, got the text {_SHORT.repr(value)}: in YAML a float needs a dot, write 1.0e-6 "
-            "and not 1e-6."
-        )
-    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise ConfigError(f"{name} must be {kind.__name__}, got {_SHORT.repr(value)}.")
-    if kind is float and not math.isfinite(value):
-        raise ConfigError(f"{name} must be finite, got {_SHORT.repr(value)}.")
-    if kind is str and any("\ud800" <= character <= "\udfff" for character in value):
-        raise ConfigError(f"{name} must be a text without halves of characters, got {ascii(value[:80])}.")
-    if kind is str and name not in AS_WRITTEN and not (value.isprintable() and value.strip()):
-        raise ConfigError(f"{name} must be a text of printable characters, got {_SHORT.repr(value)}.")
-    return value
-
-
-def _check_ranges(c: TrainConfig) -> None:
     def require(ok: bool, name: str, rule: str) -> None:
         if not ok:
-            raise ConfigError(f"{name} must be {rule}; got {_SHORT.repr(getattr(c, name))}.")
+            raise ConfigError(f"{name} must be {rule}; got {short.repr(getattr(c, name))}.")
 
-    for name in ("group_size", "prompts_per_update", "max_completion_tokens", "max_sequence_tokens", "max_turns",
-                 "max_observation_characters", "rollout_batch", "minibatches", "epochs"):  # fmt: skip
-        require(getattr(c, name) >= 1, name, "at least 1")
-    for name in ("probe_group_size", "micro_batch_prompts", "train_problems"):
-        require(getattr(c, name) is None or getattr(c, name) >= 1, name, "at least 1, or null")
-    for name in ("horizon", "beta", "alpha", "gamma", "delta", "zeta", "sensitivity", "lora_rank",
-                 "weight_decay", "value_weight", "test_samples"):  # fmt: skip
-        require(getattr(c, name) >= 0, name, "0 or more")
-    for name in ("dev_problems", "test_problems"):
-        require(getattr(c, name) is None or getattr(c, name) >= 0, name, "0 or more, or null for all")
-    for name in ("tau_base", "epsilon_base", "epsilon_min", "tau_min", "learning_rate", "sigma_min",
-                 "kappa_max", "max_grad_norm", "reward_scale", "value_clip", "kl_target", "kl_horizon",
-                 "dpo_beta"):  # fmt: skip
-        require(getattr(c, name) > 0, name, "above 0")
-    for name in ("top_p", "probe_share", "eval_every", "checkpoint_every"):
-        require(0 < getattr(c, name) <= 1, name, "in (0, 1]")
-    for name in ("reward_clip", "critic_learning_rate"):
-        require(getattr(c, name) is None or getattr(c, name) > 0, name, "above 0, or null")
-    for name in ("gae_lambda", "gae_gamma"):
-        require(0 <= getattr(c, name) <= 1, name, "in [0, 1]")
-    for name in ("warmup", "momentum"):
-        require(0 <= getattr(c, name) < 1, name, "in [0, 1)")
-    require(0 < c.engine_memory < 1, "engine_memory", "in (0, 1)")
-    require(0 <= c.seed < 2**31, "seed", "in [0, 2**31)")
     require(c.epsilon_max >= c.epsilon_min, "epsilon_max", "at least epsilon_min")
     require(c.tau_max >= c.tau_min, "tau_max", "at least tau_min")
     require(len(c.weights) == 3, "weights", "three numbers: w_r, w_e, w_k")
-    require(all(w >= 0 for w in c.weights), "weights", "0 or more, each")
     require(len(c.signals_mask) in (4, 5), "signals_mask", "4 bits, or 5 with H")
-    require(all(bit in (0, 1) for bit in c.signals_mask), "signals_mask", "bits, 0 or 1")
     require(len(c.adam_betas) == 2, "adam_betas", "two numbers")
-    require(all(0 <= b < 1 for b in c.adam_betas), "adam_betas", "in [0, 1), each")
     for name in ("tasks", "test_tasks", "decontaminate"):
         require(len(set(getattr(c, name))) == len(getattr(c, name)), name, "a list in which no name stands twice")
     _check_sizes(c, require)
@@ -513,24 +402,9 @@ def _check_dpo(c: TrainConfig) -> None:
 
 
 def _check_sizes(c: TrainConfig, require) -> None:
-    """Refuse what no machine holds, what does not end, and what float32 cannot tell from 0 or infinity."""
-    for f in dataclasses.fields(c):
-        value = getattr(c, f.name)
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, (int, float)):
-                highest = HIGHEST.get(f.name, HIGHEST_OF_OTHERS)
-                if f.name != "horizon":
-                    require(number <= highest, f.name, f"at most {highest:g}")
-                require(number == 0 or abs(number) >= LEAST, f.name, f"0, or at least {LEAST:g}")
+    """Refuse what no machine holds, and what does not end."""
     longest = HORIZONS[c.horizon_unit]
     require(c.horizon <= longest, "horizon", f"at most {longest:g} {c.horizon_unit}")
-    for name in ("learning_rate", "critic_learning_rate"):
-        rate = getattr(c, name)
-        require(rate is None or rate >= LOWEST_RATE, name, f"at least {LOWEST_RATE:g}")
-    for name in ("tau_base", "tau_min"):
-        require(getattr(c, name) >= LOWEST_TEMPERATURE, name, f"at least {LOWEST_TEMPERATURE:g}")
-    for name in ("epsilon_base", "epsilon_min", "epsilon_max"):
-        require(getattr(c, name) < 1, name, "below 1: 1 - epsilon bounds a ratio, which is positive")
     for name in ("group_size", *(["probe_group_size"] if c.needs_probe and c.probe_group_size else [])):
         completions = c.prompts_per_update * getattr(c, name)
         beside = f"prompts_per_update ({c.prompts_per_update}) x {name}"

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from agpo_core import config as module
 from agpo_core import recipes
-from agpo_core.config import FIELDS, ConfigError, TrainConfig
+from agpo_core.config import FIELDS, KINDS, ConfigError, TrainConfig
+from agpo_core.settings import choices
 
 # -- unknown and mistyped settings
 
@@ -86,8 +87,8 @@ def test_lists_become_tuples_and_back():
         ({"test_samples": -1}, "test_samples must be 0 or more"),
         ({"horizon": -1}, "horizon must be 0 or more"),
         ({"beta": -0.1}, "beta must be 0 or more"),
-        ({"learning_rate": 0}, "learning_rate must be above 0"),
-        ({"tau_base": 0.0}, "tau_base must be above 0"),
+        ({"learning_rate": 0}, "learning_rate must be at least 1e-12"),
+        ({"tau_base": 0.0}, "tau_base must be at least 1e-06"),
         ({"top_p": 0.0}, r"top_p must be in \(0, 1\]"),
         ({"top_p": 1.1}, r"top_p must be in \(0, 1\]"),
         ({"eval_every": 0.0}, r"eval_every must be in \(0, 1\]"),
@@ -100,7 +101,7 @@ def test_lists_become_tuples_and_back():
         ({"weights": [1.0, 1.0]}, "weights must be three numbers"),
         ({"weights": [1.0, 1.0, -1.0]}, "weights must be 0 or more"),
         ({"signals_mask": [1, 1, 1]}, "signals_mask must be 4 bits, or 5 with H"),
-        ({"signals_mask": [1, 1, 1, 2]}, "signals_mask must be bits, 0 or 1"),
+        ({"signals_mask": [1, 1, 1, 2]}, r"signals_mask must be in \[0, 1\]"),
         ({"adam_betas": [0.9]}, "adam_betas must be two numbers"),
         ({"adam_betas": [0.9, 1.0]}, r"adam_betas must be in \[0, 1\)"),
         ({"minibatches": 5}, r"prompts_per_update must be a multiple of minibatches \(5\)"),
@@ -272,8 +273,8 @@ def test_the_hash_changes_with_every_field(name):
     default = TrainConfig(**base).to_dict()[name]
     if name in CHANGED:
         other = CHANGED[name]
-    elif choices := FIELDS[name].metadata.get("choices"):
-        other = choices[choices.index(default) - 1]
+    elif several := choices(KINDS[name]):
+        other = several[several.index(default) - 1]
     else:
         other = default * 2 if isinstance(default, int) else default * 0.99
     beside = {"reward_model": "folder"} if name == "reward" else {}
@@ -282,12 +283,44 @@ def test_the_hash_changes_with_every_field(name):
     assert changed.hash() != TrainConfig(**base).hash()
 
 
-def test_a_setting_added_later_leaves_the_hash_of_earlier_runs_alone():
-    later = [name for name, f in FIELDS.items() if f.metadata.get("later")]
-    assert "advantage" in later
-    settings = {name: value for name, value in TrainConfig().to_dict().items() if name not in later}
-    text = json.dumps([module.NUMERICS_VERSION, settings], sort_keys=True)
-    assert TrainConfig().hash() == hashlib.sha256(text.encode()).hexdigest()[:10]
+# fmt: off
+DEFAULTS = {  # of numerics version 2
+    "method": "grpo", "seed": 42, "model": "tiny-qwen2-a", "tasks": [], "data_dir": None,
+    "train_on_evaluation_sets": False, "train_problems": None, "test_tasks": [], "decontaminate": [], "lora_rank":
+    0, "reference": "auto", "chat_template": "auto", "system_prompt": None, "template_arguments": [], "stop_tokens":
+    [], "horizon_unit": "tokens", "horizon": 100000.0, "engine": "transformers", "engine_memory": 0.5,
+    "prompts_per_update": 36, "group_size": 8, "probe_group_size": None, "probe_share": 1.0, "probe_source":
+    "probe", "tau_base": 1.0, "top_p": 0.95, "max_completion_tokens": 24, "max_sequence_tokens": 1024, "max_turns":
+    4, "max_observation_characters": 512, "rollout_batch": 512, "reward": "task", "reward_model": None,
+    "failed_grading": "zero", "reward_clip": None, "reward_scale": 1.0, "advantage": "group", "credit":
+    "return_to_go", "population": "tokens", "convention": "paper", "critic": "none", "gae_lambda": 0.95,
+    "gae_gamma": 1.0, "value_clip": 0.2, "value_weight": 0.1, "critic_learning_rate": None, "dispersion": "std",
+    "dispersion_fallback": "std", "equal_groups": "keep", "ratio": "token", "ratio_temperature": "rollout",
+    "aggregation": "sequence_mean", "beta": 0.03, "kl_estimator": "k3", "kl_placement": "loss", "kl_control":
+    "fixed", "kl_target": 6.0, "kl_horizon": 10000.0, "clip": "fixed", "epsilon_base": 0.2, "epsilon_min": 0.05,
+    "epsilon_max": 0.4, "alpha": 1.0, "gamma": 0.5, "delta": 0.2, "zeta": 0.05, "clip_entropy": "raw", "step_kl":
+    "clamp", "step_kl_estimator": "k1", "temperature": "fixed", "tau_min": 0.5, "tau_max": 1.5, "sensitivity": 0.15,
+    "momentum": 0.95, "weights": [1.0, 1.0, 0.1], "baseline_start": "zero", "centring": "absolute", "signals_mask":
+    [1, 1, 1, 1], "skewness": "g1", "skewness_guard": "std", "sigma_min": 1e-06, "kappa_max": 10.0,
+    "missing_answers": "shared", "controller_scope": "update", "learning_rate": 1.5e-05, "warmup": 0.05,
+    "adam_betas": [0.9, 0.95], "weight_decay": 0.1, "max_grad_norm": 1.0, "minibatches": 4, "epochs": 2,
+    "micro_batch_prompts": None, "dtype": "float32", "attn_implementation": "auto", "activation_checkpointing":
+    False, "shared_prompt": True, "dpo_beta": 0.1, "eval_every": 0.25, "dev_problems": 100, "test_problems": 400,
+    "test_samples": 0, "checkpoint_every": 0.25,
+}
+# fmt: on
+
+
+def test_a_setting_at_its_default_leaves_the_hash_of_earlier_runs_alone():
+    text = json.dumps([module.NUMERICS_VERSION, {"beta": 0.01}])
+    assert TrainConfig(beta=0.01).hash() == hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def test_no_default_changes_unless_the_numerics_version_does():
+    """The hash does not see defaults: a new one under the same version would reuse runs of the old one."""
+    known = {name: value for name, value in TrainConfig().to_dict().items() if name in DEFAULTS}
+    assert (module.NUMERICS_VERSION, known) == (2, DEFAULTS)
+    assert known.keys() == FIELDS.keys(), "a new setting: add it, with its default, to DEFAULTS"
 
 
 def test_the_hash_changes_with_the_numerics_version_and_with_nothing_else(monkeypatch):
@@ -302,13 +335,13 @@ def test_the_hash_changes_with_the_numerics_version_and_with_nothing_else(monkey
 # -- what cannot end well is refused when it is loaded
 
 
-def numbers(f):
+def numbers(kind):
     """Whether a field holds a number, or a list of them."""
-    return any(kind in str(f.type) for kind in ("int", "float")) and f.type is not bool
+    return any(number in str(kind) for number in ("int", "float"))
 
 
 @pytest.mark.parametrize("value", [10**400, 1e300, 1e39, 10**25, 1e-40, -1e300])
-@pytest.mark.parametrize("name", [name for name, f in FIELDS.items() if numbers(f)])
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if numbers(kind)])
 def test_a_number_that_no_run_can_have_is_refused_by_name(name, value):
     default = FIELDS[name].default
     if isinstance(default, tuple):
@@ -325,8 +358,8 @@ def test_a_number_that_no_run_can_have_is_refused_by_name(name, value):
         ({"clip": "adaptive", "prompts_per_update": 65536, "probe_group_size": 64}, "probe_group_size must be smaller"),
         ({"prompts_per_update": 4096, "max_completion_tokens": 2**18}, "max_completion_tokens must be smaller"),
         ({"horizon": 1e9, "horizon_unit": "updates"}, "horizon must be at most 1e.08 updates"),
-        ({"epsilon_base": 1.0}, "epsilon_base must be below 1"),
-        ({"epsilon_max": 1.5}, "epsilon_max must be below 1"),
+        ({"epsilon_base": 1.0}, r"epsilon_base must be in \(0, 1\)"),
+        ({"epsilon_max": 1.5}, r"epsilon_max must be in \(0, 1\)"),
         ({"clip": "adaptive", "epsilon_base": 0.5}, r"epsilon_base must be at most epsilon_max \(0.4\)"),
         ({"temperature": "adaptive", "tau_base": 1.6}, r"tau_base must be between tau_min \(0.5\) and tau_max \(1.5\)"),
         ({"temperature": "adaptive", "tau_base": 0.4}, "tau_base must be between"),

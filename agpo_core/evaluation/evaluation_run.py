@@ -25,7 +25,6 @@ import functools
 import hashlib
 import itertools
 import json
-import math
 import os
 import sys
 import time
@@ -34,6 +33,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pandas as pd
 import torch
@@ -51,6 +51,7 @@ from agpo_core.rollouts.policy import prefill
 from agpo_core.rollouts.prompts import token_ids
 from agpo_core.rollouts.rollout import ENGINES, RolloutEngine, make_engine
 from agpo_core.sandbox import SandboxRefused
+from agpo_core.settings import AnyText, AtLeast, OneOf, Within, settle
 from agpo_core.tasks import SPLITS, Problem, Task, get_task
 from agpo_core.tasks.benchmarks.records import LETTERS
 
@@ -86,41 +87,29 @@ class Settings:
 
     model: str
     tasks: tuple[str, ...]
-    split: str = "test"
-    problems: int | None = None
-    k: int = 1
-    temperature: float = 0.0
-    top_p: float = 0.95
-    max_new_tokens: int = 1024
-    prompt: str = "auto"
-    template: str = "auto"
-    grading: str = "modern"
-    system_prompt: str | None = None
+    split: Annotated[str, OneOf(SPLITS)] = "test"
+    problems: Annotated[int, AtLeast(1)] | None = None
+    k: Annotated[int, AtLeast(1)] = 1
+    temperature: Annotated[float, AtLeast(0)] = 0.0
+    top_p: Annotated[float, Within("(0, 1]")] = 0.95
+    max_new_tokens: Annotated[int, AtLeast(1)] = 1024
+    prompt: Annotated[str, OneOf(PROMPTS)] = "auto"
+    template: Annotated[str, OneOf(TEMPLATES)] = "auto"
+    grading: Annotated[str, OneOf(GRADINGS)] = "modern"
+    system_prompt: Annotated[str, AnyText] | None = None
     template_arguments: tuple[str, ...] = ()
-    stop_tokens: tuple[str, ...] = ()
-    seed: int = 42
-    batch: int = 32
-    engine: str = "transformers"
-    dtype: str = "float32"
+    stop_tokens: tuple[Annotated[str, AnyText], ...] = ()
+    seed: Annotated[int, Within("[0, 2**31)")] = 42
+    batch: Annotated[int, AtLeast(1)] = 32
+    engine: Annotated[str, OneOf(tuple(ENGINES))] = "transformers"
+    dtype: Literal["float32", "bfloat16"] = "float32"
     data_dir: str | None = None
-    failed_grading: str = "zero"
+    failed_grading: Literal["zero", "raise"] = "zero"
 
     def __post_init__(self):
-        def require(ok: bool, name: str, rule: str) -> None:
-            if not ok:
-                raise ConfigError(f"{name} must be {rule}; got {getattr(self, name)!r}.")
-
-        require(0 < len(set(self.tasks)) == len(self.tasks), "tasks", "one name or several, each once")
-        require(self.problems is None or self.problems >= 1, "problems", "at least 1, or left out for all")
-        for name in ("k", "max_new_tokens", "batch"):
-            require(getattr(self, name) >= 1, name, "at least 1")
-        require(0 <= self.temperature < math.inf, "temperature", "0 or more, and finite")
-        require(0 < self.top_p <= 1, "top_p", "in (0, 1]")
-        require(0 <= self.seed < 2**31, "seed", "in [0, 2**31)")
-        for name, choices in (("split", SPLITS), ("prompt", PROMPTS), ("template", TEMPLATES), ("grading", GRADINGS),
-                              ("engine", tuple(ENGINES)), ("dtype", ("float32", "bfloat16")),
-                              ("failed_grading", ("zero", "raise"))):  # fmt: skip
-            require(getattr(self, name) in choices, name, f"one of {', '.join(choices)}")
+        settle(self)
+        if not 0 < len(set(self.tasks)) == len(self.tasks):
+            raise ConfigError(f"tasks must be one name or several, each once; got {self.tasks!r}.")
         if self.template == "base" and (self.system_prompt is not None or self.template_arguments):
             raise ConfigError("template base: system_prompt and template_arguments are for a chat template; use auto.")
         if self.k > 1 and self.temperature == 0:

@@ -31,12 +31,13 @@ import pandas as pd
 import torch
 
 from agpo_core import metrics, provenance
-from agpo_core.config import FIELDS, ConfigError, TrainConfig
+from agpo_core.config import KINDS, ConfigError, TrainConfig
 from agpo_core.evaluation.evaluation_run import refuse_file
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.prompts import token_ids
 from agpo_core.rollouts.rollout import make_engine
 from agpo_core.sandbox import SandboxRefused
+from agpo_core.settings import choices
 from agpo_core.tasks import SPLITS, Problem, get_task
 from agpo_core.tasks.decontamination import questions
 
@@ -189,8 +190,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--shown", type=float, default=0.5, help="share of a question's tokens, in (0, 1)")
     parser.add_argument("--temperature", type=float, default=0.1, help="0: greedy")
     parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--engine", choices=FIELDS["engine"].metadata["choices"], default="transformers")
-    parser.add_argument("--dtype", choices=FIELDS["dtype"].metadata["choices"], default="float32")
+    parser.add_argument("--engine", choices=choices(KINDS["engine"]), default="transformers")
+    parser.add_argument("--dtype", choices=choices(KINDS["dtype"]), default="float32")
     parser.add_argument("--data-dir", metavar="FOLDER", help="the official files; default: the hub")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     arguments = parser.parse_args(argv)

@@ -13,11 +13,11 @@ cannot be told apart.
 """
 
 import argparse
-import difflib
 import itertools
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Literal
 
 import httpx
 import huggingface_hub
@@ -29,6 +29,7 @@ from agpo_core.experiments.records import Results
 from agpo_core.jobs import launch
 from agpo_core.model_files import embedded_models, model_source
 from agpo_core.recipes import KL_IN_REWARD, RECIPES, resolve
+from agpo_core.settings import Above, AtLeast, Within, checked, unknown
 
 
 @dataclass(frozen=True)
@@ -93,22 +94,21 @@ def arms_of(table) -> list[str]:
 
 
 # Parameters of the grid itself; every other parameter is a field of TrainConfig.
-NUMBER, TEXT_OR_NONE = (int, float), (str, type(None))
 GRID = {
     "profile": str,
-    "run_mode": str,  # replay, train, plan
-    "methods": list,  # names in ARMS
-    "seeds": list,
-    "models": list,  # supervised starts: embedded models, folders, hub ids
+    "run_mode": Literal["replay", "train", "plan"],
+    "methods": tuple[str, ...],  # names in ARMS
+    "seeds": tuple[Annotated[int, Within("[0, 2**31)")], ...],
+    "models": tuple[str, ...],  # supervised starts: embedded models, folders, hub ids
     "cross_starts": bool,  # every seed with every start; else seeds alternate over starts
-    "launcher": str,  # python, deepspeed
-    "ranks": int,
-    "hostfile": TEXT_OR_NONE,
-    "parallel": int,  # jobs side by side
-    "master_port": (int, type(None)),
-    "memory_gb": NUMBER,  # of a rank: its GPU's, or its share of the machine's; for `plan`
-    "tokens_per_second": NUMBER,  # of an arm without a probe; for `plan`
-    "tokens_per_second_probe": NUMBER,  # of an arm with a probe; for `plan`
+    "launcher": Literal["python", "deepspeed"],
+    "ranks": Annotated[int, AtLeast(1)],
+    "hostfile": str | None,
+    "parallel": Annotated[int, AtLeast(1)],  # jobs side by side
+    "master_port": Annotated[int, AtLeast(1, most=65_535)] | None,
+    "memory_gb": Annotated[float, Above(0)],  # of a rank: its GPU's, or its share of the machine's; for `plan`
+    "tokens_per_second": Annotated[float, Above(0)],  # of an arm without a probe; for `plan`
+    "tokens_per_second_probe": Annotated[float, Above(0)],  # of an arm with a probe; for `plan`
 }
 KNOWN = [*GRID, *(name for name in FIELDS if name not in profiles.OF_THE_ARM)]
 LAUNCH = ("launcher", "ranks", "hostfile", "parallel", "master_port")
@@ -150,22 +150,17 @@ def parameters(notebook: str, namespace: dict) -> dict:
 def _refuse_unknown(names) -> None:
     for name in names:
         if name not in KNOWN:
-            close = difflib.get_close_matches(name, KNOWN, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "see grid.GRID and TrainConfig."
+            hint = unknown(name, KNOWN, "see grid.GRID and TrainConfig.")
             raise ConfigError(f"unknown parameter {name!r}: {hint}")
 
 
 def check(params: dict) -> None:
     """Refuse unknown, missing and mistyped parameters of the grid; runs check their own."""
     _refuse_unknown(params)
-    for name, kinds in GRID.items():
+    for name, kind in GRID.items():
         if name not in params:
             raise ConfigError(f"parameter {name!r} is missing: every profile states it.")
-        if not isinstance(params[name], kinds):
-            names = [k.__name__ for k in (kinds if isinstance(kinds, tuple) else (kinds,))]
-            raise ConfigError(f"{name} must be {' or '.join(names)}; got {params[name]!r}.")
-    if params["run_mode"] not in ("replay", "train", "plan"):
-        raise ConfigError(f"run_mode must be replay, train or plan; got {params['run_mode']!r}.")
+        checked(name, kind, params[name])
     if params.get("test_problems") == 0:
         raise ConfigError("test_problems is 0, and the tables show test scores: set it above 0.")
     for name in ("methods", "seeds", "models"):

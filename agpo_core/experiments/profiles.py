@@ -16,17 +16,15 @@ named in the notebook's own cell, by `papermill -p profile paper`, by `papermill
 """
 
 import ast
-import difflib
 import math
 import re
 import textwrap
-import types
-import typing
 from pathlib import Path
 
 from agpo_core import paths
-from agpo_core.config import FIELDS, ConfigError, TrainConfig, read_yaml
+from agpo_core.config import FIELDS, KINDS, ConfigError, TrainConfig, read_yaml
 from agpo_core.model_files import embedded_models, model_source
+from agpo_core.settings import optional, unknown
 from agpo_core.tasks import TASKS
 
 BASE = "base"  # the file of defaults; no profile
@@ -184,9 +182,7 @@ def _assigned(cell: str, namespace: dict) -> dict:
 
 
 def _may_be_none(name: str, base: dict) -> bool:
-    kind = FIELDS[name].type if name in FIELDS else None
-    optional = isinstance(kind, types.UnionType) and type(None) in typing.get_args(kind)
-    return optional or (name in base and base[name] is None and name != "profile")
+    return (name in KINDS and optional(KINDS[name])) or (name in base and base[name] is None and name != "profile")
 
 
 def _fields() -> list[str]:
@@ -204,8 +200,7 @@ def _check(given: dict, base: dict, grid: bool, place: str) -> None:
     fields = _fields() if grid else []
     for name, value in given.items():
         if name not in base and name not in fields:
-            close = difflib.get_close_matches(name, [*base, *fields], n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(base)}."
+            hint = unknown(name, [*base, *fields], f"there are {', '.join(base)}.")
             raise ConfigError(f"{place}unknown parameter {name!r}: {hint}")
         default = base.get(name)
         if value is None and default is not None and not _may_be_none(name, base):
@@ -272,10 +267,5 @@ def refuse_unknown_tasks(params: dict) -> None:
         for name in params.get(setting, []):
             name = str(name).partition(":")[0]  # decontaminate may name a split
             if name not in TASKS:
-                raise ConfigError(f"{setting}: unknown task {name!r}{instead(name, TASKS)}")
-
-
-def instead(name: str, known) -> str:
-    """What may have been meant, as the end of a sentence."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f": did you mean {close[0]!r}?" if close else f"; choose from {', '.join(known)}."
+                hint = unknown(name, TASKS, f"choose from {', '.join(TASKS)}.")
+                raise ConfigError(f"{setting}: unknown task {name!r}: {hint}")
