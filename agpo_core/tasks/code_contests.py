@@ -24,8 +24,8 @@ from pathlib import Path
 
 from agpo_core import sandbox
 from agpo_core.tasks import SPLITS, Graded, Problem
-from agpo_core.tasks.benchmarks.loading import refuse_more, warn_of_a_part
-from agpo_core.tasks.benchmarks.records import take
+from agpo_core.tasks.benchmarks.loader import refuse_more, warn_of_a_part
+from agpo_core.tasks.benchmarks.schemas import take
 from agpo_core.tasks.benchmarks.sources import all_shards, json_array
 from agpo_core.tasks.benchmarks.table import LISTED
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from agpo_core import grading
 from agpo_core.tasks import SPLITS, Graded, Problem
-from agpo_core.tasks.benchmarks.loading import fault, refuse_folder_of_another, refuse_more, warn_of_a_part
-from agpo_core.tasks.benchmarks.records import Malformed, take_text
+from agpo_core.tasks.benchmarks.loader import fault, refuse_folder_of_another, refuse_more, warn_of_a_part
+from agpo_core.tasks.benchmarks.schemas import Malformed, take_text
 from agpo_core.tasks.benchmarks.sources import Hub, Rows, from_hub, jsonl
 from agpo_core.tasks.benchmarks.table import LISTED
 

@@ -34,7 +34,7 @@ from random import Random
 
 from agpo_core import grading
 from agpo_core.tasks import SPLITS, Graded, Problem, Task
-from agpo_core.tasks.benchmarks.loading import refuse_more, warn_of_a_part
+from agpo_core.tasks.benchmarks.loader import refuse_more, warn_of_a_part
 from agpo_core.tasks.benchmarks.sources import Incomplete, jsonl
 from agpo_core.tasks.micro import ENDS, SIZES, Item, MicroTask, pool
 

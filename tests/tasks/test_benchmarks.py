@@ -17,7 +17,7 @@ from agpo_core import grading
 from agpo_core.tasks import MICRO_TASKS, TASKS, get_task
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.benchmarks import BENCHMARKS, LISTED, few_shot_prompt, listing
-from agpo_core.tasks.benchmarks.loading import draw
+from agpo_core.tasks.benchmarks.loader import draw
 from agpo_core.tasks.benchmarks.sources import all_shards
 from agpo_core.tasks.benchmarks.table import BOXED, MATH_SUBJECTS, MMLU_SUBJECTS
 

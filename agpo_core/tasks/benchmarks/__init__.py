@@ -2,8 +2,8 @@
 
     table.py      the benchmarks as data: kind, profile, splits, files and hub ids, schemas
     sources.py    strict readers: rows with the place where each stands
-    records.py    schemas: from a row to a record, or what is wrong with it
-    loading.py    the one way from the table to records
+    schemas.py    from a row to a record, or what is wrong with it
+    loader.py     the one way from the table to records
     task.py       splits, prompts, grades
     few_shot.py   the official few-shot prompts
     listing.py    the command line's `list` and `show`

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from agpo_core.files import text_of
 from agpo_core.tasks import Problem, Task
-from agpo_core.tasks.benchmarks.records import LETTERS
+from agpo_core.tasks.benchmarks.schemas import LETTERS
 from agpo_core.tasks.benchmarks.task import asked
 
 

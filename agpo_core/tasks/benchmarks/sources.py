@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agpo_core.files import text_of
-from agpo_core.tasks.benchmarks.records import Schema
+from agpo_core.tasks.benchmarks.schemas import Schema
 
 Rows = Iterable[tuple[object, str]]  # row, and "file, line n"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from agpo_core import grading
 from agpo_core.tasks import SPLITS, Graded, Problem
-from agpo_core.tasks.benchmarks.loading import draw, load, warn_of_a_part
-from agpo_core.tasks.benchmarks.records import LETTERS, Record
+from agpo_core.tasks.benchmarks.loader import draw, load, warn_of_a_part
+from agpo_core.tasks.benchmarks.schemas import LETTERS, Record
 from agpo_core.tasks.benchmarks.table import Benchmark
 
 DEV_SHARE = 20  # one question in so many is held out from a training set without a dev split
