@@ -24,6 +24,9 @@ NUMERICS_VERSION = 2  # norms and biases are no longer decayed
 class ConfigError(ValueError):
     """A setting is unknown, of the wrong type or out of range; the message names it and the remedy."""
 
+    def _render_traceback_(self) -> list[str]:  # what a notebook shows of it: the message, and no frames
+        return [f"ConfigError: {self}"]
+
 
 def _one_of(*choices):
     return {"choices": choices}

@@ -70,6 +70,12 @@ def methods() -> str:
     return _markdown(report.overview(runs).reset_index(names="method"), speaks(report.about(runs)), HOLM)
 
 
+def ablations() -> str:
+    """AGPO beside its ablations, each in a row."""
+    runs = records.load("recipes_learn", "tiny").runs
+    return _markdown(report.overview(runs, "agpo").reset_index(names="method"), speaks(report.about(runs)), HOLM)
+
+
 def controls() -> str:
     """Differences that were measured and about which no paper claims anything, of the two recorded comparisons."""
     tables, found = [], []
@@ -118,6 +124,7 @@ def as_recorded(name: str) -> str:
 def _markdown(table: pd.DataFrame, *notes: str) -> str:
     """A table of texts, and notes under it; an empty cell stays empty."""
     texts = table.fillna("").astype(str).replace(r"(?<!\w)-(?=\d)", "−", regex=True)
+    texts = texts.replace(r"\|", r"\\|", regex=True)  # a bar would end the cell
     rows = (f"| {' | '.join(row)} |" for row in texts.to_numpy())
     under = " ".join(filter(None, notes))
     lines = [f"| {' | '.join(table.columns)} |", "|---" * len(table.columns) + "|", *rows]
@@ -221,7 +228,7 @@ def faults() -> str:
         for fault in published.faults()
     ]
     table = pd.DataFrame(rows)
-    return _markdown(table.replace(r"\|", r"\\|", regex=True))
+    return _markdown(table)
 
 
 def throughput() -> str:
@@ -245,7 +252,8 @@ def benchmarks() -> str:
 
 TABLES = {  # name, as its markers write it: what gives its text
     **{table.__name__: table for table in (
-        results, methods, controls, small, evaluation, tasks, metrics, claims, faults, throughput, benchmarks)},
+        results, methods, controls, ablations, small, evaluation, tasks, metrics, claims, faults, throughput,
+        benchmarks)},
     **{name: partial(of_arms, name) for name in OF_ARMS},
     **{name: partial(as_recorded, name) for name in AS_RECORDED},
 }  # fmt: skip
@@ -255,8 +263,10 @@ DOCUMENTS = {  # a file: its tables
     "agpo_core/tasks/README.md": ("benchmarks", "golds"),
     "agpo_core/training/README.md": ("metrics",),
     "bench/README.md": ("speed", "throughput", "grading"),
-    "outputs/reference/README.md": ("learned", "effects", "few", "knights", "tools", "small", "evaluation"),
-}
+    "outputs/reference/README.md": (
+        "ablations", "learned", "effects", "few", "knights", "tools", "small", "evaluation",
+    ),
+}  # fmt: skip
 
 
 def fill(document: str) -> str:

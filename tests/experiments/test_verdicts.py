@@ -21,6 +21,7 @@ from agpo_core.experiments.verdicts import (
     controls,
     in_print,
     judge,
+    p_text,
     verdicts,
 )
 
@@ -362,3 +363,12 @@ def test_other_settings_are_named_and_no_agreement_is_claimed():
 
 def test_seeds_and_ways_to_launch_are_not_other_settings():
     assert "Agrees" in text_of(RECORD, RECORD, seeds=[1], parallel=4, run_mode="train")
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(0.0004, "p < 0.001"), (0.01234, "p = 0.012"), (0.04968, "p = 0.0497"), (0.0501, "p = 0.0501"),
+     (0.049996, "p = 0.049996"), (0.0506, "p = 0.051"), (0.3, "p = 0.300")],
+)  # fmt: skip
+def test_a_p_value_shows_on_which_side_of_the_level_it_lies(p, text):
+    assert p_text(p) == text

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import types
 import warnings
-from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -20,9 +19,8 @@ from agpo_core.tasks.benchmarks import BENCHMARKS, LISTED, few_shot_prompt, list
 from agpo_core.tasks.benchmarks.loader import draw
 from agpo_core.tasks.benchmarks.sources import all_shards
 from agpo_core.tasks.benchmarks.table import BOXED, MATH_SUBJECTS, MMLU_SUBJECTS
+from tests.data import DATA, needs_data
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
 pytestmark = [  # the files here hold a few records each
     pytest.mark.filterwarnings("ignore:.*test records are here"),
     pytest.mark.filterwarnings("ignore:.*train records are left out"),
