@@ -43,6 +43,9 @@ class Benchmark:
         deduplicated: whether records with the same question are one.
         not_by_rule: records that no rule can grade (they equal their own wording alone), each with the reason.
         golds: what every gold is, in words and as a pattern of its canonical answer; None: all that the profile reads.
+        last_as_dev: where there is no official dev split, so many of the last records of train are it; 0: see
+            `BenchmarkTask`.
+        own_instruction: what follows a question in training, where it is not DeepSeekMath's zero-shot instruction.
     """
 
     name: str
@@ -61,10 +64,17 @@ class Benchmark:
     deduplicated: bool = False
     not_by_rule: Mapping[str, str] = field(default_factory=dict)
     golds: tuple[str, str] | None = None
+    last_as_dev: int = 0
+    own_instruction: str = ""
 
     @property
     def instruction(self) -> str:
         """What follows a question, zero-shot."""
+        return self.own_instruction or self.zero_shot
+
+    @property
+    def zero_shot(self) -> str:
+        """What follows it in DeepSeekMath's zero-shot evaluation."""
         return "" if self.kind == "prompt" else BOXED[self.language]
 
 
@@ -117,6 +127,18 @@ _MATHARENA = ("matharena", "matharena/data", "data")
 _PLAIN = schemas.open_question
 
 _TABLE = (
+    Benchmark(
+        "gsm8k", "GSM8K: grade-school word problems", "GSM8K", "en", "number", "gsm8k", GREEDY,
+        {"train": 7473, "test": 1319},
+        evaluation_only=False,
+        release="train.jsonl and test.jsonl of the official release, with a `question` and an `answer` a line",
+        folders=("gsm8k",),
+        files={split: _lines(f"{split}.jsonl", schemas.gsm8k) for split in ("train", "test")},
+        hub={split: Hub("openai/gsm8k", split, schemas.gsm8k, ("main",)) for split in ("train", "test")},
+        golds=NUMBER,
+        last_as_dev=200,
+        own_instruction='Think step by step, and end with "#### " followed by the answer as a number.',
+    ),
     Benchmark(
         "math", "MATH: competition mathematics", "MATH", "en", "formula", "math", GREEDY,
         {"train": 7500, "test": 5000},
@@ -301,17 +323,13 @@ _TABLE = (
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in _TABLE}
 
-# Benchmarks with a module of their own, for the list alone.
+# Benchmarks whose answers are programs or puzzles have modules of their own; these entries are for the list alone.
 ELSEWHERE = (
-    Benchmark("gsm8k", "GSM8K: grade-school word problems", "GSM8K", "en", "number", "gsm8k", GREEDY,
-              {"train": 7473, "test": 1319}, evaluation_only=False, golds=NUMBER, folders=("gsm8k",),
-              files={"train": _lines("train.jsonl", _PLAIN), "test": _lines("test.jsonl", _PLAIN)},
-              hub={"train": Hub("openai/gsm8k", "train", _PLAIN), "test": Hub("openai/gsm8k", "test", _PLAIN)}),
     Benchmark("code_contests", "CodeContests: competitive programming", "CodeContests", "en", "program", None,
               "share of tests passed", {"train": 13328, "dev": 117, "test": 165}, evaluation_only=False,
-              hub={"test": Hub("deepmind/code_contests", "test", _PLAIN)}),
+              hub={"test": Hub("deepmind/code_contests", "test")}),
     Benchmark("knights_and_knaves", "Knights and Knaves, as released", "Knights and Knaves", "en", "roles",
               "knights_and_knaves", GREEDY, {"train": 1200, "test": 700}, evaluation_only=False,
-              hub={"test": Hub("K-and-K/knights-and-knaves", "test", _PLAIN)}),
+              hub={"test": Hub("K-and-K/knights-and-knaves", "test")}),
 )  # fmt: skip
-LISTED = {benchmark.name: benchmark for benchmark in (ELSEWHERE[0], *_TABLE, *ELSEWHERE[1:])}
+LISTED = {benchmark.name: benchmark for benchmark in (*_TABLE, *ELSEWHERE)}
