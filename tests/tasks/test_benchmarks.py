@@ -138,8 +138,10 @@ ORZ = [[{"from": "human", "value": f"Find {n}."}, {"from": "assistant", "ground_
        for n in range(60)]  # fmt: skip
 DAPO = [(f"How many are {n} things?", str(n)) for n in range(60)]
 
-GSM8K = {split: plain(*((f"What is 1000 + {n}?", f"It is that.\n#### {1000 + n:,}") for n in numbers), question="question")
-         for split, numbers in {"train": range(203), "test": range(300, 302)}.items()}  # fmt: skip
+GSM8K = {
+    split: plain(*((f"1000 + {n}?", f"It is that.\n#### {1000 + n:,}") for n in numbers), question="question")
+    for split, numbers in {"train": range(203), "test": range(300, 302)}.items()
+}
 
 # name -> files, and what the hub holds under (id, configuration, split)
 SAMPLES = {
@@ -339,10 +341,10 @@ def test_the_data_folder_may_be_the_benchmarks_own_or_that_of_several(tmp_path):
     assert len(get_task("math500", str(tmp_path)).problems("test")) == 1
 
 
-@pytest.mark.parametrize("name", ["gsm8k", "code_contests"])
-def test_benchmarks_with_their_own_modules_find_their_folder_too(name, tmp_path):
-    (tmp_path / name).mkdir()
-    assert get_task(name, tmp_path).data_dir == tmp_path / name
+@pytest.mark.parametrize(("name", "own"), [("code_contests", "code_contests"), ("knights_and_knaves_3", "kk")])
+def test_benchmarks_with_their_own_modules_find_their_folder_too(name, own, tmp_path):
+    (tmp_path / own).mkdir()
+    assert get_task(name, tmp_path).data_dir == get_task(name, tmp_path / own).data_dir == tmp_path / own
     assert get_task(name, tmp_path / name).data_dir == tmp_path / name
 
 
@@ -776,7 +778,8 @@ def test_prompts_without_right_answers_are_not_graded_by_rule(name, tmp_path):
 # ── the real files ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 COUNTS = {
-    ("gsm8k", "train"): 1000, ("gsm8k", "test"): 1319, ("math", "train"): 999, ("math", "test"): 219, ("math500", "test"): 500, ("ocw", "test"): 272,
+    ("gsm8k", "train"): 1000, ("gsm8k", "test"): 1319,
+    ("math", "train"): 999, ("math", "test"): 219, ("math500", "test"): 500, ("ocw", "test"): 272,
     ("sat_math", "test"): 220, ("sat_llemma", "test"): 32, ("mmlu_stem", "dev"): 321, ("mmlu_stem", "test"): 900,
     ("cmath", "dev"): 600, ("cmath", "test"): 1098, ("gaokao_cloze", "test"): 118, ("gaokao_qa", "test"): 351,
     ("aime24", "test"): 30, ("aime25", "test"): 30, ("amc23", "test"): 40, ("hmmt24", "test"): 30,
