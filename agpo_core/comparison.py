@@ -178,8 +178,8 @@ def about(intervals: Iterable[Interval]) -> str:
 
 def speaks(corner: str | None) -> str:
     """The sentence that stands under a table with this corner (see `about`)."""
-    within = "over seeds, start by start: it tells what other seeds of these starts would give"
-    over = "over starts, a seed each: it tells what other starts of their kind would give"
+    within = "over seeds, start by start: what other seeds of these starts would give"
+    over = "over starts, a seed each: what other starts of their kind would give"
     return {
         f"± over {WITHIN}": f"± is a 95 % t-interval {within}.",
         f"± over {OVER}": f"± is a 95 % t-interval {over}.",
@@ -195,11 +195,6 @@ def p_value(differences) -> float:
     TIE) in each start. A chance tie of two seeds would otherwise count as proof.
     """
     return estimate(differences, TIE).p
-
-
-def have_spread(values) -> bool:
-    """Whether values, in points, differ by more than TIE within some start, or over starts with one value each."""
-    return not math.isnan(spread(values, TIE).s)
 
 
 def holm(p_values) -> np.ndarray:

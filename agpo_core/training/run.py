@@ -27,6 +27,7 @@ from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.reward_model import appraise, load_reward_model
+from agpo_core.training.run_warnings import RunWarnings
 from agpo_core.training.setup import (
     contaminated_problems,
     forward_prompts,
@@ -37,7 +38,6 @@ from agpo_core.training.setup import (
     refuse_evaluation_sets,
     training_problems,
 )
-from agpo_core.training.watch import Watch
 
 EXTENDED = (
     "the horizon was {:g}, and is {:g} {} from update {} on: progress, and with it the learning rate, falls "
@@ -116,7 +116,7 @@ class Run:
         self.contents = None  # fingerprints, see _identity
         self._resume()
         self.lines = Lines(self.run_dir, self.horizon) if progress else None
-        self.watch = Watch(
+        self.watch = RunWarnings(
             config, self._lines("metrics.jsonl"), (line["rule"] for line in self._lines("warnings.jsonl"))
         )
         if self.accelerator.is_main_process:

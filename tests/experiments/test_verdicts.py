@@ -153,7 +153,7 @@ def test_what_two_starts_differ_by_does_not_blur_a_verdict():
     apart = runs.assign(start=list("abcd") * 2)
     judged = judge(apart, [said("agpo", "grpo")])
     assert judged["about"][0] == "starts" and judged["half"][0] == pytest.approx(plain["half"])
-    assert verdicts(judged, [said("agpo", "grpo")]).endswith("it tells what other starts of their kind would give.")
+    assert verdicts(judged, [said("agpo", "grpo")]).endswith("what other starts of their kind would give.")
 
 
 def test_every_control_asks_something_and_is_no_claim_of_the_same_experiment():
@@ -180,7 +180,7 @@ def test_a_claim_states_its_paper_its_place_and_its_numbers_and_ours_on_lines_of
         "  measured   +3.0 points, 95 % interval [+0.5, +5.5], 3 pairs, p = 0.035 (Holm over 1)",
         "  verdict    supported at this scale",
         "",
-        "± is a 95 % t-interval over seeds, start by start: it tells what other seeds of these starts would give.",
+        "± is a 95 % t-interval over seeds, start by start: what other seeds of these starts would give.",
     ]
 
 
@@ -225,7 +225,7 @@ def test_every_claim_has_an_answer_and_it_follows_from_the_record():
     row = judge(runs, claimed("methods_overview", set(runs["arm"]))).set_index(["arm", "baseline"]).loc["agpo", "ppo"]
     assert by_number[2] == [
         f"{row['verdict']} in `methods_overview`: AGPO above PPO, value head, {row['mean']:+.1f} ± {row['half']:.1f} "
-        f"({row['about']})"
+        f"(over {row['about']})"
     ]
     assert by_number[22] == ["does not hold, by a test"] and by_number[4][0].startswith("only on a GPU")
 
