@@ -345,7 +345,6 @@ def test_the_data_folder_may_be_the_benchmarks_own_or_that_of_several(tmp_path):
 def test_benchmarks_with_their_own_modules_find_their_folder_too(name, own, tmp_path):
     (tmp_path / own).mkdir()
     assert get_task(name, tmp_path).data_dir == get_task(name, tmp_path / own).data_dir == tmp_path / own
-    assert get_task(name, tmp_path / name).data_dir == tmp_path / name
 
 
 def test_aime_loads_from_its_other_layouts(tmp_path):
