@@ -306,7 +306,7 @@ def _wait(jobs: list[Job]) -> None:
     while any(job.process.poll() is None for job in jobs):
         if said and time.monotonic() > said:
             print(f"Waiting for the update that each job is in, and its checkpoint: at most {supervise.GRACE:.0f} s. "
-                  "Interrupt again to end at once.", flush=True)  # fmt: skip
+                  "Interrupt again to end at once. Run the same again to go on from there.", flush=True)  # fmt: skip
             said = None
         time.sleep(POLL)
 
