@@ -336,9 +336,9 @@ def _refuse_unknown_models(models: set[str]) -> None:
         if of_hub and isinstance(huggingface_hub.try_to_load_from_cache(model, "config.json"), str):
             continue
         if not of_hub or "/" not in model:
-            raise ConfigError(
-                f"models: {model!r} is no folder and no shipped model{profiles.instead(model, embedded_models())}"
-            )
+            shipped = embedded_models()
+            hint = unknown(model, shipped, f"choose from {', '.join(shipped)}.")
+            raise ConfigError(f"models: {model!r} is no folder and no shipped model: {hint}")
         try:
             huggingface_hub.model_info(model, timeout=10)
         except (OSError, ValueError, httpx.HTTPError) as error:
