@@ -1,5 +1,6 @@
 """What the tests of several rooms share: random tiny models, a task to train on, small runs."""
 
+import hypothesis
 import pytest
 import torch
 
@@ -7,6 +8,9 @@ from agpo_core.config import TrainConfig
 from agpo_core.recipes import RECIPES, resolve
 from agpo_core.tasks import Graded, Problem
 from agpo_core.tasks.tools import Calculator, Reply, Tool
+
+hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("patient")
 
 FAMILIES = ("qwen2", "llama", "gemma2")
 

@@ -34,7 +34,7 @@ from agpo_core.advantages import (
 )
 from agpo_core.probe import equal_rewards
 
-quick = settings(deadline=None, derandomize=True, max_examples=60)
+quick = settings(derandomize=True, max_examples=60)
 quicker = settings(quick, max_examples=25)  # for a test with many parameters
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 modes = pytest.mark.parametrize("mode", ["std", "mad", "iqr"])

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agpo_core import config as module
@@ -429,7 +429,6 @@ WORDS = st.sampled_from(
 
 
 @given(st.one_of(st.lists(st.one_of(WORDS, st.text(max_size=4))).map("".join).map(str.encode), st.binary(max_size=40)))
-@settings(deadline=None)
 def test_whatever_a_file_holds_it_is_loaded_or_refused(content):
     with tempfile.NamedTemporaryFile() as file:
         for start in (b"", b"method: grpo\n"):

@@ -23,7 +23,7 @@ from agpo_core.controllers import (
 )
 from agpo_core.probe import ProbeState
 
-quick = settings(deadline=None, derandomize=True, max_examples=60)
+quick = settings(derandomize=True, max_examples=60)
 
 # The widest a controller can meet: eight rewards in [0, 1], any entropy, any drift.
 states = st.builds(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agpo_core import kl
 from agpo_core.kl import categorical_kl, k1, k2, k3, step_drift
 
-quick = settings(deadline=None, derandomize=True, max_examples=60)
+quick = settings(derandomize=True, max_examples=60)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 differences = st.floats(-20, 20)
 

@@ -24,7 +24,7 @@ from agpo_core.losses import (
 )
 from agpo_core.metrics import clip_binds
 
-quick = settings(deadline=None, derandomize=True, max_examples=60)
+quick = settings(derandomize=True, max_examples=60)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 levels = pytest.mark.parametrize("level", ["token", "sequence", "sequence_geo"])
 aggregations = pytest.mark.parametrize("mode", ["sequence_mean", "token_mean", "constant"])

@@ -24,7 +24,7 @@ from agpo_core.metrics import (
     pass_at_k,
 )
 
-quick = settings(deadline=None, derandomize=True, max_examples=60)
+quick = settings(derandomize=True, max_examples=60)
 
 
 def double(values):

@@ -20,7 +20,7 @@ from agpo_core.probe import (
     vote_entropy,
 )
 
-quick = settings(deadline=None, derandomize=True, max_examples=60)
+quick = settings(derandomize=True, max_examples=60)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 modes = pytest.mark.parametrize("mode", ["std", "mad", "iqr"])
 estimators = pytest.mark.parametrize("estimator", ["g1", "G1", "b1"])

@@ -276,7 +276,7 @@ def _formula(rng: random.Random, depth: int) -> str:
     )
 
 
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(derandomize=True, max_examples=25)
 @given(st.integers(0, 10**6))
 def test_rewriting_a_formula_changes_neither_its_verdict_nor_its_vote(seed):
     formula = _formula(random.Random(seed), 3)
@@ -293,7 +293,7 @@ def test_rewriting_a_formula_changes_neither_its_verdict_nor_its_vote(seed):
         assert not equivalent(formula, other, "math")
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(st.text(max_size=60), st.sampled_from(sorted(PROFILES)))
 def test_no_text_makes_the_grader_raise(text, name):
     key = canonical(text, name)

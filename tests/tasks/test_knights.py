@@ -115,7 +115,7 @@ def test_small_puzzles_are_solved_as_by_hand(statements, expected):
     assert solutions(statements) == expected
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(statements=st.integers(1, 5).flatmap(statements_of))
 def test_the_solver_finds_what_trying_every_assignment_by_the_meaning_of_the_words_finds(statements):
     found = solutions(statements)
@@ -123,7 +123,7 @@ def test_the_solver_finds_what_trying_every_assignment_by_the_meaning_of_the_wor
     assert len(set(found)) == len(found)
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 @given(statements=statements_of(3), order=st.permutations(range(3)))
 def test_the_order_of_the_people_does_not_matter(statements, order):
     def renamed(part):
@@ -319,7 +319,7 @@ def test_the_answer_says_who_tells_the_truth():
         assert task.grade(problem, nothing) == Graded(0.0, None)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 @given(completion=st.text(max_size=40) | st.text(alphabet="ABCDabcd ;.?", max_size=12))
 def test_no_completion_gets_an_exception_out_of_either_grader(completion):
     for task in (Knights(3), KnightsInWords(3)):

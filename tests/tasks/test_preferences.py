@@ -35,7 +35,7 @@ def test_the_gold_reward_by_hand(text, gold):
 
 
 @given(PROMPTS, st.text(alphabet=LETTERS + ": x", max_size=12))
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 def test_no_string_beats_the_letters_in_order(prompt, text):
     letters = "".join(sorted(prompt[:-1]))
     best = gold_reward(prompt, letters)
@@ -56,7 +56,7 @@ def test_no_character_added_to_the_best_string_makes_it_better():
 
 
 @given(PROMPTS, st.text(max_size=60))
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 def test_every_text_has_a_grade_in_bounds_that_gives_the_gold_back(prompt, text):
     gold = gold_reward(prompt, text)
     grade = to_grade(gold)

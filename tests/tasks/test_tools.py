@@ -62,7 +62,7 @@ def test_the_calculator_gives_a_value_or_a_question_mark(text, observation):
 
 
 @given(st.text(max_size=80) | st.text("0123456789+-*/%^() ", max_size=80))
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 def test_no_text_makes_the_calculator_raise(call):
     reply = Calculator().run([call])[0]
     assert reply.failed is (reply.output == "?")

@@ -19,7 +19,7 @@ from agpo_core.theory.bias import (
     monte_carlo,
 )
 
-quick = settings(deadline=None, derandomize=True, max_examples=60)
+quick = settings(derandomize=True, max_examples=60)
 sizes = st.integers(2, 2000)
 epsilons = st.floats(-50, 50)
 

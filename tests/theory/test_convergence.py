@@ -19,7 +19,7 @@ from agpo_core.theory.convergence import ARMS, PROBLEMS, Problem
 G = 4
 SMALL = Problem("two prompts of one state, one of another", (0, 1, 1), (2, 0, 1), group_size=G)
 RUN = {"horizon": 40, "seeds": [0, 1], "eta_0": 20.0, "eta_high": 2.0, "eta_low": 0.6, "inner_steps": 4}
-quick = settings(deadline=None, derandomize=True, max_examples=40)
+quick = settings(derandomize=True, max_examples=40)
 logits = st.lists(st.floats(-2, 2), min_size=6, max_size=6).map(lambda x: np.array(x).reshape(1, 2, 3))
 
 
