@@ -18,7 +18,7 @@ from agpo_core.controllers import AdaptiveTemperature, ClipSignals, KLSignals, s
 from agpo_core.evaluation.evaluate import complete_and_grade, counts_right, first_problems
 from agpo_core.horizon import Horizon, permutation
 from agpo_core.jobs.progress import Lines
-from agpo_core.jobs.ranks import together
+from agpo_core.jobs.together import together
 from agpo_core.model_files import model_fingerprint
 from agpo_core.rollouts import policy
 from agpo_core.rollouts.loading import load_policy
