@@ -6,6 +6,7 @@ what the policy that sampled them says of them; what the loss needs besides.
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 from torch import Tensor
 
@@ -29,7 +30,7 @@ class Tokens:
         if self.present_B_T is None:
             self.present_B_T = self.mask_B_T
 
-    def rows(self, start: int, stop: int):
+    def rows(self, start: int, stop: int) -> Self:
         """Prompts start..stop with their groups, without columns that hold only padding; of the same class."""
         G = len(self.completion_ids_B_T) // len(self.prompt_ids_P_S)
         P, B = slice(start, stop), slice(start * G, stop * G)
@@ -44,11 +45,11 @@ class Tokens:
             fields[name] = value
         return type(self)(**fields)
 
-    def parts(self, size: int) -> list:
+    def parts(self, size: int) -> list[Self]:
         """Parts of `size` prompts, in order; the last may be smaller."""
         return [self.rows(i, i + size) for i in range(0, len(self.prompt_ids_P_S), size)]
 
-    def split(self, parts: int) -> list:
+    def split(self, parts: int) -> list[Self]:
         """So many parts of equal size, in order."""
         return self.parts(math.ceil(len(self.prompt_ids_P_S) / parts))
 

@@ -314,9 +314,9 @@ class Learner:
             )  # fmt: skip
         return self.ranks.total(torch.stack(parts).sum())
 
-    def _micro(self, rows: Tokens) -> list:
-        """In parts of the size of a forward."""
-        return rows.parts(forward_prompts(self.config, self.ranks.count))
+    def _micro(self, rollouts: Tokens) -> list[Tokens]:
+        """Rollouts in parts of the size of a forward."""
+        return rollouts.parts(forward_prompts(self.config, self.ranks.count))
 
 
 def check_gradient(norm: float, beta: float, update: int) -> None:
