@@ -442,7 +442,7 @@ def test_micro_batches_give_the_gradient_of_the_whole(config, tmp_path, aggregat
 @pytest.mark.parametrize(("size", "most"), [(None, 2), (1, 1), (3, 3)])
 def test_no_forward_of_an_update_holds_more_than_a_micro_batch(config, tmp_path, monkeypatch, size, most):
     """Measuring, reference, gradient steps and drift: without a size, a minibatch at most."""
-    monkeypatch.setattr("agpo_core.rollouts.trial.try_out", lambda *_: None)  # forwards before the first update
+    monkeypatch.setattr("agpo_core.rollouts.loading.try_out", lambda *_: None)  # forwards before the first update
     seen, outputs = [], policy._completion_outputs
     monkeypatch.setattr(
         policy,
