@@ -84,7 +84,7 @@ compile = .venv/bin/uv pip compile --quiet $(OPTIONS) $(1) pyproject.toml \
 	--custom-compile-command "make lock  (uv pip compile $(OPTIONS) $(1) pyproject.toml)"
 
 lock: setup  ## Resolve requirements/ anew from pyproject.toml
-	$(call compile,--universal --extra dev) | $(NO_CUDA) > requirements/cpu.txt
+	$(call compile,--universal --extra train --extra notebooks --extra dev) | $(NO_CUDA) > requirements/cpu.txt
 	$(call compile,--universal --extra small --constraint requirements/cpu.txt) \
 		| $(NO_CUDA) | grep -vxF "$$(grep -v '^#' requirements/cpu.txt)" > requirements/small.txt
 	$(call compile,--python-platform x86_64-manylinux_2_28 --all-extras) > requirements/gpu.txt

@@ -1,7 +1,7 @@
 """Critic-free reinforcement learning for language models: AGPO's estimators, controllers and losses.
 
-The names below need torch alone. What trains with them lives in the rooms beside: `agpo_core.tasks`, `agpo_core.rollouts`,
-`agpo_core.training`, `agpo_core.experiments` and others; the README draws the house.
+The names below need torch alone. What trains with them lives in the rooms beside: `agpo_core.tasks`,
+`agpo_core.rollouts`, `agpo_core.training`, `agpo_core.experiments` and others; the README draws the house.
 """
 
 from agpo_core.advantages import (
@@ -38,14 +38,12 @@ from agpo_core.losses import (
     value_loss,
 )
 from agpo_core.metrics import (
-    PairedComparison,
     average_at_k,
     bootstrap_interval,
     clip_binds,
     clip_saturation,
     gradient_norm_variance,
     majority_at_k,
-    paired_comparison,
     pass_at_k,
 )
 from agpo_core.probe import (
@@ -75,7 +73,6 @@ __all__ = [
     "FixedTemperature",
     "Horizon",
     "KLSignals",
-    "PairedComparison",
     "ProbeState",
     "aggregate",
     "average_at_k",
@@ -107,7 +104,6 @@ __all__ = [
     "majority_at_k",
     "mixed_advantages",
     "monte_carlo",
-    "paired_comparison",
     "pass_at_k",
     "philox",
     "prompt_statistics",

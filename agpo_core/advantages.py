@@ -18,8 +18,7 @@ Departures from the papers:
   The default is tokens for `reinforce_pp_advantages`, sequences for `reinforce_pp_baseline_advantages`.
 - The papers do not say which std they mean. It is the unbiased one; `convention` offers that of two public trainers.
 - A rollout without a single unmasked token, so without a token to train on, counts in no mean and no std of the
-  estimators that take the token mask. Of group statistics it is left out by `counted_P_G`: AGPO's, Dr. GRPO's, RLOO's.
-  `mixed_advantages` counts every rollout.
+  estimators that take the token mask. The others count every rollout.
 
 In float32 a spread below about 1e-7 of the values' size is lost to the rounding of their mean; use float64 there.
 """
@@ -42,7 +41,7 @@ POPULATIONS = ("tokens", "sequences")
 CONVENTIONS = ("paper", "openrlhf", "verl")
 
 
-def group_advantages(rewards_P_G, mode="std", eps=1.0e-8, fallback="std", counted_P_G=None):
+def group_advantages(rewards_P_G, mode="std", eps=1.0e-8, fallback="std"):
     """Normalise rewards inside each prompt's group.
 
     A[p, g] = (r[p, g] - mean_g r[p]) / (σ̂[p] + eps)                              (AGPO Eq. 1)
@@ -54,15 +53,12 @@ def group_advantages(rewards_P_G, mode="std", eps=1.0e-8, fallback="std", counte
         rewards_P_G: training rewards, float32 or float64, finite, G >= 2.
         mode, fallback: the dispersion σ̂, as in `probe.dispersion`.
         eps: ε_A, units of reward, >= 0; it keeps the quotient finite, and 1e-8 leaves it unchanged.
-        counted_P_G: bool, shape of the rewards; False leaves a rollout out of its group: advantage 0, and its reward
-            may be NaN. A rollout left alone has advantage 0 too. All count by default.
 
     Returns:
         advantages_P_G: broadcast a rollout's advantage to all its tokens.
 
     Raises:
-        TypeError: counted_P_G is not bool.
-        ValueError: G = 1, NaN or infinite rewards that count, shapes that differ, an option unknown or out of range.
+        ValueError: G = 1, NaN or infinite rewards, an option unknown or out of range.
 
     Example:
         >>> import torch
@@ -71,18 +67,14 @@ def group_advantages(rewards_P_G, mode="std", eps=1.0e-8, fallback="std", counte
                 [ 0.0000,  0.0000]])
     """
     check_range("eps", eps)
-    if counted_P_G is not None:
-        rewards_P_G = _checked_counted(rewards_P_G, counted_P_G)
     check_rewards(rewards_P_G)
     check_group_size(rewards_P_G, "normalise over the whole batch")
-    if counted_P_G is not None:
-        return _among_the_counted(rewards_P_G, counted_P_G, lambda r: group_advantages(r, mode, eps, fallback))
     sigma_P_1 = dispersion(rewards_P_G, mode, fallback)[:, None]
     centred_P_G = rewards_P_G - rewards_P_G.mean(dim=1, keepdim=True)
     return (centred_P_G / (sigma_P_1 + eps)).masked_fill(sigma_P_1 == 0, 0.0)
 
 
-def dr_grpo_advantages(rewards_P_G, counted_P_G=None):
+def dr_grpo_advantages(rewards_P_G):
     """Subtract each prompt's mean reward, and leave the scale alone.
 
     A[p, g] = r[p, g] - mean_g r[p]                                        (Dr. GRPO, Liu et al. 2025)
@@ -90,29 +82,25 @@ def dr_grpo_advantages(rewards_P_G, counted_P_G=None):
     Groups whose rewards are all equal get exactly zero. The advantages of a group sum to zero.
 
     Args:
-        rewards_P_G: training rewards, float32 or float64, finite where they count, G >= 2.
-        counted_P_G: as in `group_advantages`.
+        rewards_P_G: training rewards, float32 or float64, finite, G >= 2.
 
     Returns:
         advantages_P_G, units of reward: broadcast a rollout's advantage to all its tokens.
 
     Raises:
-        TypeError: counted_P_G is not bool.
-        ValueError: G = 1, NaN or infinite rewards that count, or shapes that differ.
+        ValueError: G = 1, or NaN or infinite rewards.
 
     Example:
         >>> dr_grpo_advantages(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
         tensor([[ 0.5000, -0.5000],
                 [ 0.0000,  0.0000]])
     """
-    if counted_P_G is not None:
-        rewards_P_G = _checked_counted(rewards_P_G, counted_P_G)
     check_rewards(rewards_P_G)
     check_group_size(rewards_P_G, "normalise over the whole batch")
-    return _centre_groups(rewards_P_G, counted_P_G)
+    return _centre_groups(rewards_P_G)
 
 
-def leave_one_out_advantages(rewards_P_G, counted_P_G=None):
+def leave_one_out_advantages(rewards_P_G):
     """Subtract from each reward the mean of the other rewards of its group.
 
     A[p, g] = r[p, g] - Σ_{h≠g} r[p, h] / (G - 1)                          (RLOO, Ahmadian et al. 2024)
@@ -122,26 +110,20 @@ def leave_one_out_advantages(rewards_P_G, counted_P_G=None):
     Groups whose rewards are all equal get exactly zero. The advantages of a group sum to zero.
 
     Args:
-        rewards_P_G: training rewards, float32 or float64, finite where they count, G >= 2.
-        counted_P_G: as in `group_advantages`; G is then the number of the group's rollouts that count.
+        rewards_P_G: training rewards, float32 or float64, finite, G >= 2.
 
     Returns:
         advantages_P_G, units of reward: broadcast a rollout's advantage to all its tokens.
 
     Raises:
-        TypeError: counted_P_G is not bool.
-        ValueError: G = 1, where there is no other rollout; NaN or infinite rewards that count; or shapes that differ.
+        ValueError: G = 1, where there is no other rollout; or NaN or infinite rewards.
 
     Example:
         >>> leave_one_out_advantages(torch.tensor([[1.0, 0.0, 0.0]]))  # 1 - 0, 0 - 1/2, 0 - 1/2
         tensor([[ 1.0000, -0.5000, -0.5000]])
     """
-    if counted_P_G is not None:
-        rewards_P_G = _checked_counted(rewards_P_G, counted_P_G)
     check_rewards(rewards_P_G)
     check_group_size(rewards_P_G, "take the greedy rollout's reward as the baseline")
-    if counted_P_G is not None:
-        return _among_the_counted(rewards_P_G, counted_P_G, leave_one_out_advantages)
     G = rewards_P_G.shape[1]
     return _centre_groups(rewards_P_G) * (G / (G - 1))
 
@@ -484,24 +466,6 @@ def mixed_advantages(rewards_P_G, local_share=0.5, eps=1.0e-8):
     weight_P_1 = (globally_P / total_P)[:, None]
     mixed_P_G = weight_P_1 * global_P_G + (1 - weight_P_1) * local_P_G
     return mixed_P_G.masked_fill(variance_P[:, None] == 0, 0.0)
-
-
-def _checked_counted(rewards_P_G, counted_P_G):
-    """The rewards, zero where not counted, after a look at what counts."""
-    check_same_shape(rewards_P_G=rewards_P_G, counted_P_G=counted_P_G)
-    if counted_P_G.dtype != torch.bool:
-        raise TypeError(f"counted_P_G is {counted_P_G.dtype}; convert it to bool: counted_P_G.bool().")
-    return rewards_P_G.masked_fill(~counted_P_G, 0.0)
-
-
-def _among_the_counted(rewards_P_G, counted_P_G, estimator):
-    """Apply an estimator to groups without their uncounted rollouts, groups of one size together; zero elsewhere."""
-    advantages_P_G, counts_P = torch.zeros_like(rewards_P_G), counted_P_G.sum(dim=1)
-    for count in counts_P.unique().tolist():
-        if count > 1:  # one alone equals its own mean
-            here_P_G = counted_P_G & (counts_P == count)[:, None]
-            advantages_P_G[here_P_G] = estimator(rewards_P_G[here_P_G].view(-1, count)).flatten()
-    return advantages_P_G
 
 
 def _centre_groups(rewards_P_G, counted_P_G=None):

@@ -178,8 +178,8 @@ def about(intervals: Iterable[Interval]) -> str:
 
 def speaks(corner: str | None) -> str:
     """The sentence that stands under a table with this corner (see `about`)."""
-    within = "over seeds, start by start: it tells what other seeds of these starts would give"
-    over = "over starts, a seed each: it tells what other starts of their kind would give"
+    within = "over seeds, start by start: what other seeds of these starts would give"
+    over = "over starts, a seed each: what other starts of their kind would give"
     return {
         f"± over {WITHIN}": f"± is a 95 % t-interval {within}.",
         f"± over {OVER}": f"± is a 95 % t-interval {over}.",

@@ -24,6 +24,9 @@ NUMERICS_VERSION = 2  # norms and biases are no longer decayed
 class ConfigError(ValueError):
     """A setting is unknown, of the wrong type or out of range; the message names it and the remedy."""
 
+    def _render_traceback_(self) -> list[str]:  # what a notebook shows of it: the message, and no frames
+        return [f"ConfigError: {self}"]
+
 
 def _one_of(*choices):
     return {"choices": choices}
@@ -85,9 +88,10 @@ class TrainConfig:
     failed_grading: str = _later("zero", "zero", "raise")  # a completion that makes its grader fail: 0, or the run ends
     reward_clip: float | None = _later(None)  # > 0: rewards are bounded to ±reward_clip (R++ App. B.2); None: not
     reward_scale: float = _later(1.0)  # > 0: then multiplied by it (R++ App. B.2)
-    advantage: str = _later(
-        "group", "group", "dr_grpo", "leave_one_out", "greedy_baseline", "reinforce_pp", "reinforce_pp_baseline", "gae"
-    )  # advantages.py has a function for each
+    advantage: str = _later(  # advantages.py has a function for each
+        "group",
+        "group", "dr_grpo", "leave_one_out", "greedy_baseline", "reinforce_pp", "reinforce_pp_baseline", "mixed", "gae",
+    )  # fmt: skip
     credit: str = _later("return_to_go", "return_to_go", "last_token")  # of reinforce_pp
     population: str = _later("tokens", "tokens", "sequences")  # what reinforce_pp and its baseline form normalise over
     convention: str = _later("paper", "paper", "openrlhf", "verl")  # of global normalisation
@@ -463,7 +467,7 @@ def _check_ranges(c: TrainConfig) -> None:
         raise ConfigError(
             f"kl_placement reward takes kl_estimator k1 alone, got {c.kl_estimator}: use k1, or kl_placement loss."
         )
-    grouped = ("group", "dr_grpo", "leave_one_out", "reinforce_pp_baseline")
+    grouped = ("group", "dr_grpo", "leave_one_out", "reinforce_pp_baseline", "mixed")
     if c.group_size == 1 and c.advantage in grouped:
         raise ConfigError(
             f"group_size 1 gives every advantage 0 under advantage {c.advantage!r}: use at least 2 completions a "

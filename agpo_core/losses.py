@@ -77,44 +77,41 @@ def importance_ratio(logps_B_T, old_logps_B_T, mask_B_T, level="token"):
     return log_ratio_B_T.clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX).exp()
 
 
-def clip_range(epsilon_low, epsilon_high=None):
+def clip_range(epsilon):
     """Give the ends of the range that the ratio is clipped to.
 
-    lowest = 1 - ε_low,  highest = 1 + ε_high                                      (AGPO Eqs. 3, 7)
+    lowest = 1 - ε,  highest = 1 + ε                                               (AGPO Eqs. 3, 7)
 
     Args:
-        epsilon_low: ε_low, >= 0: a number, or a tensor of any shape.
-        epsilon_high: ε_high, likewise; ε_low by default.
+        epsilon: ε, >= 0: a number, or a tensor of any shape.
 
     Returns:
-        (lowest, highest), each of its radius's type and shape.
+        (lowest, highest), each of the radius's type and shape.
 
     Raises:
         ValueError: a radius is negative or NaN.
 
     Example:
-        >>> clip_range(0.25, 0.5)
-        (0.75, 1.5)
+        >>> clip_range(0.25)
+        (0.75, 1.25)
     """
-    epsilon_high = epsilon_low if epsilon_high is None else epsilon_high
-    for name, epsilon in (("epsilon_low", epsilon_low), ("epsilon_high", epsilon_high)):
-        if not (torch.as_tensor(epsilon) >= 0).all():
-            raise ValueError(f"{name}={epsilon} is not a radius; give a number >= 0.")
-    return 1 - epsilon_low, 1 + epsilon_high
+    if not (torch.as_tensor(epsilon) >= 0).all():
+        raise ValueError(f"epsilon={epsilon} is not a radius; give a number >= 0.")
+    return 1 - epsilon, 1 + epsilon
 
 
-def clipped_surrogate(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None):
+def clipped_surrogate(ratio_B_T, advantages_B_T, epsilon):
     """Form the objective that is to be maximised.
 
-    J[b, t] = min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A)                           (AGPO Eqs. 3, 7)
+    J[b, t] = min(ρ A, clip(ρ, 1 - ε, 1 + ε) A)                                    (AGPO Eqs. 3, 7)
 
     Equals A where the ratio is 1. Its gradient is zero where the clip binds (`metrics.clip_binds`).
 
     Args:
         ratio_B_T: ρ, from `importance_ratio`.
         advantages_B_T: A, (B, T), or (B, 1) to broadcast a rollout's advantage.
-        epsilon_low, epsilon_high: ε, >= 0, constant in the policy; the range is symmetric by
-            default. Numbers, or tensors of shape (B, T), or (B, 1) for one radius a rollout.
+        epsilon: ε, >= 0, constant in the policy: a number, or a tensor of shape (B, T), or (B, 1) for one radius a
+            rollout.
 
     Returns:
         objective_B_T.
@@ -128,12 +125,8 @@ def clipped_surrogate(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None)
     """
     check_matrix(ratio_B_T=ratio_B_T, advantages_B_T=advantages_B_T)
     check_floats(ratio_B_T=ratio_B_T, advantages_B_T=advantages_B_T)
-    check_beside_tokens(ratio_B_T, advantages_B_T=advantages_B_T, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
-    lowest, highest = clip_range(epsilon_low, epsilon_high)
-    if isinstance(lowest, torch.Tensor) != isinstance(highest, torch.Tensor):  # clamp takes two of a kind
-        lowest, highest = (
-            torch.as_tensor(end, dtype=ratio_B_T.dtype, device=ratio_B_T.device) for end in (lowest, highest)
-        )
+    check_beside_tokens(ratio_B_T, advantages_B_T=advantages_B_T, epsilon=epsilon)
+    lowest, highest = clip_range(epsilon)
     return torch.minimum(ratio_B_T * advantages_B_T, ratio_B_T.clamp(lowest, highest) * advantages_B_T)
 
 

@@ -1,17 +1,15 @@
-"""What a run is judged by: pass@k and its kin, clip saturation, gradient noise, intervals and paired comparisons.
+"""What a run is judged by: pass@k and its kin, clip saturation, gradient noise, and intervals.
 
 Clip saturation is "% of steps hitting clip bounds" and "% of steps with clipped ratio at bounds" in
 AGPO §4.5, which reads three ways; all three are given, named apart. R++'s "average@32" (Table 4) is
 `average_at_k` of 32 samples: the text calls it pass@32, the evaluation computes the mean.
 """
 
-import math
 from collections import Counter
-from dataclasses import dataclass
 
 import torch
 
-from agpo_core.checks import check_answers, check_beside_tokens, check_matrix, check_same_shape, check_values
+from agpo_core.checks import check_answers, check_beside_tokens, check_matrix, check_values
 from agpo_core.losses import clip_range
 
 PASS_SAMPLES_MAX = 2**16  # beyond, log-gammas of about n log n cancel to an error above 1e-9
@@ -187,10 +185,10 @@ def _pascal(N):
     return torch.stack(rows)
 
 
-def clip_binds(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None):
+def clip_binds(ratio_B_T, advantages_B_T, epsilon):
     """Say on which tokens the clip stops the gradient.
 
-    binds = (A > 0 and ρ > 1 + ε_high) or (A < 0 and ρ < 1 - ε_low)                    (AGPO Eqs. 3, 7)
+    binds = (A > 0 and ρ > 1 + ε) or (A < 0 and ρ < 1 - ε)                             (AGPO Eqs. 3, 7)
 
     A ratio outside the range on the other side does not bind: `min` in Eq. 3 keeps it. There its gradient is zero all
     the same once `losses.importance_ratio` bounds it, at ρ = exp(±20), which is not counted here. Arguments as for
@@ -207,10 +205,10 @@ def clip_binds(ratio_B_T, advantages_B_T, epsilon_low, epsilon_high=None):
         tensor([[ True, False,  True]])
     """
     check_matrix(ratio_B_T=torch.atleast_2d(ratio_B_T))
-    check_beside_tokens(ratio_B_T, advantages_B_T=advantages_B_T, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
+    check_beside_tokens(ratio_B_T, advantages_B_T=advantages_B_T, epsilon=epsilon)
     check_values("ratio_B_T", ratio_B_T)
     check_values("advantages_B_T", advantages_B_T)
-    lowest, highest = clip_range(epsilon_low, epsilon_high)
+    lowest, highest = clip_range(epsilon)
     above = (advantages_B_T > 0) & (ratio_B_T > highest)
     below = (advantages_B_T < 0) & (ratio_B_T < lowest)
     return above | below
@@ -331,116 +329,25 @@ def bootstrap_interval(values, level=0.95, resamples=10_000, seed=0):
         >>> f"{low:.2f} {high:.2f}"
         '0.40 0.60'
     """
-    values_N = _finite("values", values, ndim=1)
-    if len(values_N) < 2:
-        raise ValueError(f"values has {len(values_N)} number(s): an interval needs two problems or more.")
-    generator = _generator(level, resamples, seed)
-    means = torch.cat([values_N[index].mean(dim=1) for index in _resampled(len(values_N), resamples, generator)])
-    # A mean of equal values may lie beside them by a rounding error
-    return _percentiles(means.clamp(values_N.min(), values_N.max()), level)
-
-
-@dataclass(frozen=True)
-class PairedComparison:
-    """How much one method is better than another on the same seeds and problems, from `paired_comparison` (ours)."""
-
-    difference: float  # mean over seeds and problems of score - baseline
-    standard_error: float  # of the difference, from the spread between seeds alone; NaN for one seed
-    low: float  # ends of the interval over seeds and problems
-    high: float
-    seeds: int  # S
-    problems: int  # N
-
-
-def paired_comparison(scores_S_N, baseline_scores_S_N, level=0.95, resamples=10_000, seed=0):
-    """Compare two methods that were run on the same seeds and judged on the same problems.
-
-    D[s, n] = score[s, n] - baseline[s, n],  difference = Σ_s Σ_n D / (S N)
-    standard_error = std_s(mean_n D) / sqrt(S)                      (two-way bootstrap: Owen 2007)
-
-    `standard_error` says how the difference varies from seed to seed on these very problems. The interval
-    draws seeds and problems anew, independently of each other, and so covers both the choice of seeds and
-    that of problems. It counts what is special to a seed on a problem up to three times over, so errs on the
-    wide side where that dominates. With few seeds it is too narrow: resampling S seeds understates their spread by
-    sqrt((S - 1) / S), and percentiles take the normal's quantile for Student's, 1.96 for 2.78 at S = 5. One
-    seed has no spread at all. Below five seeds or so, report the t-interval of the seeds' differences,
-    `(scores_S_N - baseline_scores_S_N).mean(dim=1)`, by `agpo_core.comparison.t_interval`.
-
-    Args:
-        scores_S_N, baseline_scores_S_N: finite scores, one shape, a row a seed and a column a problem;
-            row s of both has the same seed, column n the same problem.
-        level: of coverage, in (0, 1).
-        resamples: how many, >= 1.
-        seed: of the interval's own generator; the global one is not touched.
-
-    Returns:
-        `PairedComparison`, floats in units of the scores.
-
-    Raises:
-        ValueError: shapes differ, scores are not finite, or a setting is out of range.
-
-    Example:
-        >>> found = paired_comparison([[1.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]])  # D = 1 0, 1 0
-        >>> found.difference, found.standard_error, found.low, found.high
-        (0.5, 0.0, 0.0, 1.0)
-    """
-    scores_S_N = _finite("scores_S_N", scores_S_N, ndim=2)
-    baseline_scores_S_N = _finite("baseline_scores_S_N", baseline_scores_S_N, ndim=2)
-    check_same_shape(scores_S_N=scores_S_N, baseline_scores_S_N=baseline_scores_S_N)
-    generator = _generator(level, resamples, seed)
-    D_S_N = scores_S_N - baseline_scores_S_N
-    S, N = D_S_N.shape
-    # How often each seed and each problem was drawn, as shares: the resample's mean is rows' D columns.
-    rows_R_S = torch.cat([_shares(index, S) for index in _resampled(S, resamples, generator)])
-    means, start = [], 0
-    for index in _resampled(N, resamples, generator):
-        columns = _shares(index, N)
-        means.append(((rows_R_S[start : start + len(index)] @ D_S_N) * columns).sum(dim=1))
-        start += len(index)
-    low, high = _percentiles(torch.cat(means), level)
-    return PairedComparison(
-        difference=D_S_N.mean().item(),
-        standard_error=D_S_N.mean(dim=1).std().item() / math.sqrt(S) if S > 1 else math.nan,
-        low=low,
-        high=high,
-        seeds=S,
-        problems=N,
-    )
-
-
-def _finite(name, values, ndim):
-    values = torch.as_tensor(values, dtype=torch.float64).cpu()  # one generator, one result on every device
-    if values.ndim != ndim or values.numel() == 0 or not values.isfinite().all():
-        raise ValueError(
-            f"{name} has shape {tuple(values.shape)}: give finite numbers, {ndim} dimension(s), none empty."
-        )
-    return values
-
-
-def _generator(level, resamples, seed):
+    values_N = torch.as_tensor(values, dtype=torch.float64).cpu()  # one generator, one result on every device
+    if values_N.ndim != 1 or values_N.numel() == 0 or not values_N.isfinite().all():
+        raise ValueError(f"values has shape {tuple(values_N.shape)}: give finite numbers, 1 dimension, not empty.")
+    n = len(values_N)
+    if n < 2:
+        raise ValueError(f"values has {n} number(s): an interval needs two problems or more.")
     if not 0 < level < 1:
         raise ValueError(f"level={level} must lie between 0 and 1: .95 for a 95 % interval.")
     if resamples < 1:
         raise ValueError(f"resamples={resamples} must be 1 or more; 10,000 hold the ends to about 1 % of the width.")
-    return torch.Generator().manual_seed(seed)
-
-
-def _resampled(n, resamples, generator):
-    """Yield the indices of the resamples, a part at a time: (part, n)."""
-    part = max(RESAMPLES_AT_ONCE // n, 1)
+    generator = torch.Generator().manual_seed(seed)
+    means, part = [], max(RESAMPLES_AT_ONCE // n, 1)
     for start in range(0, resamples, part):
-        yield torch.randint(n, (min(part, resamples - start), n), generator=generator)
-
-
-def _shares(index, n):
-    """Share of the draws that fell on each of n: (part, n), rows sum to 1."""
-    share = torch.full(index.shape, 1 / n, dtype=torch.float64)
-    return torch.zeros_like(share).scatter_add_(1, index, share)
-
-
-def _percentiles(means, level):
+        index = torch.randint(n, (min(part, resamples - start), n), generator=generator)
+        means.append(values_N[index].mean(dim=1))
+    # A mean of equal values may lie beside them by a rounding error
+    bounded = torch.cat(means).clamp(values_N.min(), values_N.max())
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    return tuple(means.quantile(tails).tolist())
+    return tuple(bounded.quantile(tails).tolist())
 
 
 # Every entry of metrics.jsonl: what it is, and its unit. The loop refuses to log anything that is not here.

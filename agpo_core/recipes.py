@@ -81,6 +81,9 @@ RECIPES = {
         },
     ),
     # -- ours
+    "mixed_scaling": Recipe(
+        "Mixed scaling", "ours: GRPO's σ and that of R++ Eq. 7, an open question of R++", {"advantage": "mixed"}
+    ),
     "agpo_global": Recipe("AGPO, global", "ours: AGPO Eqs. 4-12 with R++ Eqs. 6, 7", {**CONTROLLERS, **BASELINE}),
     "agpo_part_probe": Recipe("AGPO, part probe", "ours: probes some prompts", {**CONTROLLERS, "probe_share": 0.25}),
     "agpo_free_probe": Recipe(

@@ -312,6 +312,6 @@ def test_a_table_says_what_its_intervals_speak_of():
     here, there, none = Interval(1, 1, 4, WITHIN), Interval(1, 1, 4, OVER), Interval(1, math.nan, 1)
     assert about([here, none]) == "± over seeds" and about([there]) == "± over starts"
     assert about([there, here]) == "± over seeds or starts" and about([none]) == ""
-    assert "it tells what other seeds of these starts would give." in speaks(about([here]))
-    assert "a seed each: it tells what other starts of their kind would give." in speaks(about([there]))
+    assert "what other seeds of these starts would give." in speaks(about([here]))
+    assert "a seed each: what other starts of their kind would give." in speaks(about([there]))
     assert "several seeds" in speaks(about([here, there])) and speaks("") == speaks(None) == ""

@@ -123,6 +123,7 @@ def test_a_value_out_of_range_raises_and_names_the_range(params, message):
         ({"kl_placement": "reward"}, "kl_placement reward takes kl_estimator k1 alone, got k3"),
         ({"reference": "none"}, "beta > 0 needs a reference policy"),
         ({"reference": "adapter_disabled"}, "needs adapters: set lora_rank above 0"),
+        ({"group_size": 1, "advantage": "mixed"}, "every advantage 0 under advantage 'mixed'"),
         ({"group_size": 1}, "group_size 1 gives every advantage 0 under advantage 'group': .*advantage reinforce_pp"),
         ({"advantage": "gae"}, "gae needs a critic"),
         ({"critic": "head"}, "advantage 'group' with critic 'head': gae needs a critic, and nothing else"),

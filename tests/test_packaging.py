@@ -1,7 +1,9 @@
 """The pins agree wherever they stand, the locks name no machine, the commands do what they say."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCKS = {
-    "cpu": PROJECT["dependencies"] + EXTRAS["dev"],
-    "small": EXTRAS["small"],
+    "cpu": sum((EXTRAS[name] for name in ("train", "notebooks", "dev")), PROJECT["dependencies"]),
+    "small": [pin for pin in EXTRAS["small"] if pin not in EXTRAS["dev"]],  # on top of cpu
     "gpu": PROJECT["dependencies"] + sum(EXTRAS.values(), []),
 }
 
@@ -74,6 +76,25 @@ def test_importing_the_package_needs_torch_alone():
     code = f"import sys, agpo_core; print(sorted(set({others.split()}) & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_an_empty_environment_gets_torch_alone_and_runs_the_readme(tmp_path):
+    python = tmp_path / "env" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+    clone = shutil.copytree(ROOT / "agpo_core", tmp_path / "clone" / "agpo_core")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone.parent)
+    installed = subprocess.run([python, "-m", "pip", "install", clone.parent], capture_output=True, text=True)
+    if "No matching distribution" in installed.stderr:
+        pytest.skip("no package index can be reached")
+    assert installed.returncode == 0, installed.stderr
+    example = re.search(r"```python\n(import torch\nfrom agpo_core.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    subprocess.run([python, "-I", "-c", example[1]], cwd=tmp_path, check=True)
+    listed = subprocess.run([python, "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=True)
+    names = {canonicalize_name(package["name"]) for package in json.loads(listed.stdout)}
+    others = pins(EXTRAS["train"] + EXTRAS["notebooks"] + EXTRAS["dev"] + EXTRAS["gpu"])
+    assert {"agpo-core", "torch"} <= names and not names & set(others), names & set(others)
 
 
 def test_make_help_describes_every_target():

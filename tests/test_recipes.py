@@ -114,6 +114,7 @@ def test_a_file_without_a_method_is_refused(tmp_path):
         ("method: agpo\nclip: fixed\ntemperature: fixed\n", "grpo"),
         ("method: ppo\nadvantage: group\ncritic: none\n", "grpo"),
         ("method: agpo\nadvantage: reinforce_pp_baseline\n", "agpo_global"),
+        ("method: grpo\nadvantage: mixed\n", "mixed_scaling"),
     ],
 )
 def test_a_file_whose_method_is_another_by_its_settings_is_refused(tmp_path, lines, name):

@@ -8,7 +8,9 @@ import agpo_core
 
 PACKAGE = Path(agpo_core.__file__).parent
 # From the ground up; "" is the root. A room may import from itself and from those before it.
-ROOMS = ("", *"theory grading sandbox tasks jobs rollouts evaluation training models experiments".split())
+ROOMS = (
+    "", "theory", "grading", "sandbox", "tasks", "jobs", "rollouts", "evaluation", "training", "models", "experiments",
+)  # fmt: skip
 
 
 def modules() -> dict[str, Path]:

@@ -23,6 +23,7 @@ import pandas as pd
 
 from agpo_core import paths, provenance
 from agpo_core.checks import check_choice
+from agpo_core.config import ConfigError
 
 DIGITS = 8  # significant, in a CSV
 
@@ -56,6 +57,33 @@ def table(name: str, compute: Callable, params: dict, notebook: str, profile: st
     elif not _is_current(file, params):
         _write(file, compute, params)
     return pd.read_csv(file)
+
+
+def check(notebook: str, params: dict) -> None:
+    """Refuse at once, before any cell computes, what no table could answer.
+
+    Args:
+        notebook: its name.
+        params: its settings in effect; profile and run_mode among them.
+
+    Raises:
+        ConfigError: an unknown run_mode; or "replay", and there is no record, or it was made with other parameters.
+    """
+    profile, run_mode = params["profile"], params["run_mode"]
+    if run_mode not in ("replay", "train"):
+        raise ConfigError(f"run_mode must be replay or train; got {run_mode!r}.")
+    if run_mode == "train":
+        return
+    notes = sorted(folder(notebook, profile, run_mode).glob("*.json"))
+    if not notes:
+        raise ConfigError(f"there is no record of {notebook} under profile {profile!r}: set run_mode to train.")
+    for note in map(provenance.read_json, notes):
+        for name, recorded in note["params"].items():
+            if params.get(name, recorded) != recorded:
+                raise ConfigError(
+                    f"{name} is {recorded!r} in the record, and {params[name]!r} here: set run_mode to train, to "
+                    f"compute with yours (the record took {note['seconds']:.0f} seconds)."
+                )
 
 
 def about(name: str, notebook: str, profile: str, run_mode: str) -> dict:

@@ -29,7 +29,6 @@ from agpo_core.experiments.records import Results
 from agpo_core.jobs import launch
 from agpo_core.model_files import embedded_models, model_source
 from agpo_core.recipes import KL_IN_REWARD, RECIPES, resolve
-from agpo_core.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,7 @@ ARMS = {
             "agpo_no_dispersion", "agpo_no_skewness", "agpo_no_vote_entropy", "agpo_no_step_kl", "agpo_mad", "agpo_iqr",
             "agpo_official_code", "agpo_global", "agpo_part_probe", "agpo_free_probe", "dr_grpo", "rloo", "remax",
             "reinforce_pp", "reinforce_pp_k", "reinforce_pp_baseline", "ppo", "ppo_critic", "adaptive_kl_ppo", "dpo",
+            "mixed_scaling",
         ),
     )
 }  # fmt: skip
@@ -155,12 +155,6 @@ def _refuse_unknown(names) -> None:
             raise ConfigError(f"unknown parameter {name!r}: {hint}")
 
 
-def _instead(name: str, known) -> str:
-    """What may have been meant, as the end of a sentence."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f": did you mean {close[0]!r}?" if close else f"; choose from {', '.join(known)}."
-
-
 def check(params: dict) -> None:
     """Refuse unknown, missing and mistyped parameters of the grid; runs check their own."""
     _refuse_unknown(params)
@@ -183,11 +177,7 @@ def check(params: dict) -> None:
         leader = ARMS[name].follows
         if leader and leader not in params["methods"]:
             raise ConfigError(f"methods: {name} follows {leader}; add {leader}, or drop {name}.")
-    for setting in ("tasks", "test_tasks", "decontaminate"):
-        for name in params.get(setting, []):
-            name = str(name).partition(":")[0]  # decontaminate may name a split
-            if name not in TASKS:
-                raise ConfigError(f"{setting}: unknown task {name!r}{_instead(name, TASKS)}")
+    profiles.refuse_unknown_tasks(params)
 
 
 def plan(experiment: str, params: dict) -> list[Job]:
@@ -352,7 +342,7 @@ def _refuse_unknown_models(models: set[str]) -> None:
             continue
         if not of_hub or "/" not in model:
             raise ConfigError(
-                f"models: {model!r} is no folder and no shipped model{_instead(model, embedded_models())}"
+                f"models: {model!r} is no folder and no shipped model{profiles.instead(model, embedded_models())}"
             )
         try:
             huggingface_hub.model_info(model, timeout=10)

@@ -26,6 +26,8 @@ from pathlib import Path
 
 from agpo_core import paths
 from agpo_core.config import FIELDS, ConfigError, TrainConfig, read_yaml
+from agpo_core.model_files import embedded_models, model_source
+from agpo_core.tasks import TASKS
 
 BASE = "base"  # the file of defaults; no profile
 OF_THE_ARM = ("method", "seed", "model", "clip", "temperature")  # set by arm, seed and start, and by no file
@@ -235,8 +237,10 @@ def _kind(value) -> str:
 
 
 def _check_ranges(params: dict, least: dict) -> None:
-    """Refuse numbers that a notebook cannot compute with: outside the range of `TrainConfig`, or below `least`."""
+    """Refuse what a notebook cannot compute with: outside the range of `TrainConfig`, below `least`, there twice."""
     TrainConfig.from_dict({name: value for name, value in params.items() if name in FIELDS})
+    refuse_unknown_tasks(params)
+    _refuse_unknown_model(params)
     for name, value in params.items():
         numbers = value if isinstance(value, list) else [value]
         if not numbers:
@@ -246,3 +250,32 @@ def _check_ranges(params: dict, least: dict) -> None:
                 raise ConfigError(f"{name} must be finite; got {number!r}.")
             if name in least and number < least[name]:
                 raise ConfigError(f"{name} must be at least {least[name]}; got {number!r}.")
+        if name not in FIELDS and len(set(numbers)) < len(numbers):
+            raise ConfigError(f"{name} must hold each value once; got {literal(value)}.")
+
+
+def _refuse_unknown_model(params: dict) -> None:
+    """Refuse at once a start that is not on this machine: a lesson waits for no hub."""
+    if "model" in params:
+        if not Path(model_source(params["model"])).is_dir():
+            shipped = ", ".join(embedded_models())
+            raise ConfigError(f"model: {params['model']!r} is no folder and no shipped start: choose from {shipped}.")
+
+
+def refuse_unknown_tasks(params: dict) -> None:
+    """Refuse a task that there is not, wherever tasks are named.
+
+    Raises:
+        ConfigError: the message names the setting, and what may have been meant.
+    """
+    for setting in ("tasks", "test_tasks", "decontaminate"):
+        for name in params.get(setting, []):
+            name = str(name).partition(":")[0]  # decontaminate may name a split
+            if name not in TASKS:
+                raise ConfigError(f"{setting}: unknown task {name!r}{instead(name, TASKS)}")
+
+
+def instead(name: str, known) -> str:
+    """What may have been meant, as the end of a sentence."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f": did you mean {close[0]!r}?" if close else f"; choose from {', '.join(known)}."

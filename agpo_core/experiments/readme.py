@@ -47,6 +47,12 @@ def methods() -> str:
     return _markdown(report.overview(runs).reset_index(names="method"), speaks(report.about(runs)), HOLM)
 
 
+def ablations() -> str:
+    """AGPO beside its ablations, each in a row."""
+    runs = records.load("recipes_learn", "tiny").runs
+    return _markdown(report.overview(runs, "agpo").reset_index(names="method"), speaks(report.about(runs)), HOLM)
+
+
 def controls() -> str:
     """Differences that were measured and about which no paper claims anything, of the two recorded comparisons."""
     tables, found = [], []
@@ -120,6 +126,7 @@ def _starred(tables: dict[str, pd.DataFrame], part: str, row: str) -> str:
 def _markdown(table: pd.DataFrame, *notes: str) -> str:
     """A table of texts, and notes under it; an empty cell stays empty."""
     texts = table.fillna("").astype(str).replace(r"(?<!\w)-(?=\d)", "−", regex=True)
+    texts = texts.replace(r"\|", r"\\|", regex=True)  # a bar would end the cell
     rows = (f"| {' | '.join(row)} |" for row in texts.to_numpy())
     under = " ".join(filter(None, notes))
     lines = [f"| {' | '.join(table.columns)} |", "|---" * len(table.columns) + "|", *rows]
@@ -223,7 +230,7 @@ def faults() -> str:
         for fault in published.faults()
     ]
     table = pd.DataFrame(rows)
-    return _markdown(table.replace(r"\|", r"\\|", regex=True))
+    return _markdown(table)
 
 
 def speed() -> str:
@@ -266,7 +273,7 @@ DOCUMENTS = {  # a file: its tables
     "agpo_core/tasks/README.md": (benchmarks, golds),
     "agpo_core/training/README.md": (metrics,),
     "bench/README.md": (speed, throughput, grading),
-    "outputs/reference/README.md": (learned, effects, few, knights, tools, small, evaluation),
+    "outputs/reference/README.md": (ablations, learned, effects, few, knights, tools, small, evaluation),
 }
 
 

@@ -213,8 +213,11 @@ def _as_measured(row) -> str:
 
 
 def p_text(p: float) -> str:
-    """A p-value in words."""
-    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
+    """A p-value in words: three decimals, and more where three would hide on which side of LEVEL it lies."""
+    if p < 0.001:
+        return "p < 0.001"
+    decimals = next((d for d in range(3, 9) if round(p, d) != LEVEL), 9)
+    return f"p = {p:.{decimals}f}"
 
 
 def _as_judged(pair: Pair, row) -> str:

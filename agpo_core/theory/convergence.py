@@ -444,13 +444,14 @@ def exponents(runs: pd.DataFrame, shortest: int = 0, column: str = "gradient") -
         column: what is fitted, > 0; the mean squared gradient by default.
 
     Returns:
-        A row a problem and arm: exponent, half.
+        A row a problem and arm: exponent, half. NaN where fewer than two horizons are left: an exponent needs two.
     """
     kept = runs[runs["horizon"] >= shortest]
-    if kept["horizon"].nunique() < 2:
-        raise ValueError(f"shortest={shortest} leaves fewer than two horizons; an exponent needs two.")
     found = {}
     for key, part in kept.groupby(["problem", "arm"], sort=False):
+        if part["horizon"].nunique() < 2:
+            found[key] = math.nan, math.nan
+            continue
         fits = [np.polyfit(np.log(run["horizon"]), np.log(run[column]), 1)[0] for _, run in part.groupby("seed")]
         found[key] = t_interval(fits)[:2]
     return pd.DataFrame.from_dict(found, orient="index", columns=["exponent", "half"]).set_axis(
@@ -464,7 +465,7 @@ def judge(runs: pd.DataFrame, shortest: int) -> pd.DataFrame:
     contradicted  the exponent's interval lies above -1/2: no C would do, if it went on like this
     loose         it lies below: the gradient falls faster than 1 / sqrt(T)
     tight         it holds -1/2
-    undecided     one seed has no interval
+    undecided     one seed has no interval, one horizon no exponent
 
     The theorem does not cover the cosine arms. The first three are put in other words for them (OTHER_SCHEDULE).
 

@@ -150,6 +150,10 @@ def advantages(
         rewards_W_1, mask_W_T = map(ranks.every_rank, (rewards_B.unsqueeze(1), mask_B_T))
         whole_P_G = estimators.reinforce_pp_baseline_advantages(rewards_W_1.view(-1, c.group_size), mask_W_T, **options)
         return ranks.own(whole_P_G.view(-1, 1), width=1), None
+    if c.advantage == "mixed":
+        rewards_W_1 = ranks.every_rank(rewards_B.unsqueeze(1))
+        whole_P_G = estimators.mixed_advantages(rewards_W_1.view(-1, c.group_size))
+        return ranks.own(whole_P_G.view(-1, 1), width=1), None
     if c.advantage == "greedy_baseline":
         advantages_P_G = estimators.greedy_baseline_advantages(rewards_P_G, _processed(greedy.rewards_B, c))
     elif c.advantage == "group":

@@ -37,7 +37,8 @@ def kl_noise_is_normalised(config: TrainConfig, rows: list[dict]) -> str | None:
     """Where task rewards are equal, what k1 adds to them is all that is left to normalise, whatever its size."""
     if not rows or config.beta == 0 or config.kl_placement != "reward":
         return None
-    groups = {"group": rows[-1]["equal_groups"] > 0, "reinforce_pp_baseline": rows[-1]["equal_groups"] == 1}
+    some, all_equal = rows[-1]["equal_groups"] > 0, rows[-1]["equal_groups"] == 1
+    groups = {"group": some, "mixed": some, "reinforce_pp_baseline": all_equal}
     if groups.get(config.advantage, config.advantage == "reinforce_pp" and rows[-1]["reward_std"] == 0):
         return (
             "k1 inside the reward: where task rewards are equal the KL's noise is normalised into advantages of unit "

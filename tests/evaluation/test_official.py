@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +12,7 @@ from hypothesis import strategies as st
 from agpo_core.evaluation import official
 from agpo_core.evaluation.official import LONGEST, OFFICIAL, SEVERAL, official_score, rejected_golds
 from agpo_core.tasks import TASKS
-
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
+from tests.data import DATA, needs_data
 
 
 def rows(path):

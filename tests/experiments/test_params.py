@@ -207,19 +207,67 @@ def test_a_value_of_another_kind_is_refused_by_name(notebook, name):
 SIZES = [(notebook, name) for notebook, name in KNOBS if re.search("size|draws|updates|steps|horizons|batch$", name)]
 
 
+def refuse(notebook: str, **edits) -> str:
+    """What a notebook's own cell says against an edit: `least` and further checks stand there, so that cell is run."""
+    document = nbformat.read(paths.notebooks() / f"{notebook}.ipynb", as_version=4)
+    (cell,) = [cell.source for cell in document.cells if "profiles.parameters(" in cell.source]
+    namespace = {"In": ["", cells(notebook, None, **edits)[0]]}
+    with pytest.raises(ConfigError) as caught:
+        exec(cell, namespace)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
 @pytest.mark.parametrize(("notebook", "name"), [(n, k) for n, k in SIZES if n in OF_NOTHING and k != "run_mode"])
 def test_a_size_of_nothing_is_refused_by_name(notebook, name):
-    """`least` stands in the notebook's own cell, so that cell is run."""
     default = profiles.read(profiles.base_file(notebook))[name]
-    nothing = [0] if isinstance(default, list) else 0
-    document = nbformat.read(paths.notebooks() / f"{notebook}.ipynb", as_version=4)
-    (cell,) = [cell.source for cell in document.cells if "= profiles.parameters(" in cell.source]
-    tree = ast.parse(cell).body
-    wanted = [s for s in tree if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) in ("NAME", "least", "params")]
-    own = cells(notebook, None, **{name: nothing})[0]
-    namespace = {"In": ["", own], "profiles": profiles}
-    with pytest.raises(ConfigError, match=f"{name} must be at least"):
-        exec(compile(ast.Module(wanted, []), "cell", "exec"), namespace)
+    assert f"{name} must be at least" in refuse(notebook, **{name: [0] if isinstance(default, list) else 0})
+
+
+LISTS = [(n, k) for n, k in KNOBS if n in OF_NOTHING and isinstance(profiles.read(profiles.base_file(n))[k], list)]
+
+
+@pytest.mark.parametrize(("notebook", "name"), LISTS)
+def test_an_empty_list_and_one_that_holds_a_value_twice_are_refused_by_name(notebook, name):
+    default = profiles.read(profiles.base_file(notebook))[name]
+    assert name in refuse(notebook, **{name: []})
+    if name != "weights":
+        assert name in refuse(notebook, **{name: [default[0], default[0]]})
+
+
+FIG_1, THM_1, APP_A, APP_B = (
+    "agpo_fig1_probe_train_loop", "agpo_thm1_convergence", "rpp_appendix_a_bias", "rpp_appendix_b_kl_estimators",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("notebook", "changed", "message"),
+    [
+        (FIG_1, {"model": "tiny-qwen2-z"}, "model: 'tiny-qwen2-z' is no folder and no shipped start.*tiny-qwen2-a"),
+        (FIG_1, {"model": "Qwen/none-such"}, "model: 'Qwen/none-such' is no folder"),
+        (FIG_1, {"tasks": ["stepps"]}, "tasks: unknown task 'stepps': did you mean 'steps'"),
+        (FIG_1, {"group_size": 1}, "group_size 1 gives every advantage 0.*use at least 2"),
+        (FIG_1, {"seed": -1}, "seed"),
+        (FIG_1, {"learning_rate": 0.0}, "learning_rate"),
+        (THM_1, {"run_mode": "trian"}, "run_mode must be replay or train; got 'trian'"),
+        (THM_1, {"seeds": [0]}, "seeds is .* in the record.*set run_mode to train"),
+        (THM_1, {"eta_0": 1.0}, "eta_0 is 20.0 in the record, and 1.0 here: set run_mode to train"),
+        (THM_1, {"eta_0": 0.0, "run_mode": "train"}, "eta_0 must be at least"),
+        (THM_1, {"profile": "small"}, "no record of agpo_thm1_convergence under profile 'small'"),
+        (APP_A, {"sizes": [4]}, "sizes is .* in the record.*set run_mode to train"),
+        (APP_A, {"sizes": [1]}, "sizes must be at least 2"),
+        (APP_B, {"temperature_scales": [0.0, 1.0]}, "temperature_scales must be at least .01"),
+        (APP_B, {"scales": [1000.0]}, "scales must be .* at most 20"),
+        (APP_B, {"start_scale": 0.0}, "start_scale must be at least"),
+        (APP_B, {"betas": [0.0]}, "betas must be at least"),
+        (APP_B, {"vocabulary": 1}, "vocabulary must be at least 2"),
+    ],
+)
+def test_what_a_parameter_cannot_be_is_refused_in_one_line_before_anything_is_computed(
+    notebook, changed, message, monkeypatch
+):  # fmt: skip
+    monkeypatch.setattr("huggingface_hub.model_info", None)  # no hub is asked
+    assert re.search(message, refuse(notebook, **changed))
 
 
 @pytest.mark.parametrize(

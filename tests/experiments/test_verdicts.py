@@ -21,6 +21,7 @@ from agpo_core.experiments.verdicts import (
     controls,
     in_print,
     judge,
+    p_text,
     verdicts,
 )
 
@@ -152,7 +153,7 @@ def test_what_two_starts_differ_by_does_not_blur_a_verdict():
     apart = runs.assign(start=list("abcd") * 2)
     judged = judge(apart, [said("agpo", "grpo")])
     assert judged["about"][0] == "starts" and judged["half"][0] == pytest.approx(plain["half"])
-    assert verdicts(judged, [said("agpo", "grpo")]).endswith("it tells what other starts of their kind would give.")
+    assert verdicts(judged, [said("agpo", "grpo")]).endswith("what other starts of their kind would give.")
 
 
 def test_every_control_asks_something_and_is_no_claim_of_the_same_experiment():
@@ -179,7 +180,7 @@ def test_a_claim_states_its_paper_its_place_and_its_numbers_and_ours_on_lines_of
         "  measured   +3.0 points, 95 % interval [+0.5, +5.5], 3 pairs, p = 0.035 (Holm over 1)",
         "  verdict    supported at this scale",
         "",
-        "± is a 95 % t-interval over seeds, start by start: it tells what other seeds of these starts would give.",
+        "± is a 95 % t-interval over seeds, start by start: what other seeds of these starts would give.",
     ]
 
 
@@ -224,7 +225,7 @@ def test_every_claim_has_an_answer_and_it_follows_from_the_record():
     row = judge(runs, claimed("methods_overview", set(runs["arm"]))).set_index(["arm", "baseline"]).loc["agpo", "ppo"]
     assert by_number[2] == [
         f"{row['verdict']} in `methods_overview`: AGPO above PPO, value head, {row['mean']:+.1f} ± {row['half']:.1f} "
-        f"({row['about']})"
+        f"(over {row['about']})"
     ]
     assert by_number[22] == ["does not hold, by a test"] and by_number[4][0].startswith("only on a GPU")
 
@@ -362,3 +363,12 @@ def test_other_settings_are_named_and_no_agreement_is_claimed():
 
 def test_seeds_and_ways_to_launch_are_not_other_settings():
     assert "Agrees" in text_of(RECORD, RECORD, seeds=[1], parallel=4, run_mode="train")
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(0.0004, "p < 0.001"), (0.01234, "p = 0.012"), (0.04968, "p = 0.0497"), (0.0501, "p = 0.0501"),
+     (0.049996, "p = 0.049996"), (0.0506, "p = 0.051"), (0.3, "p = 0.300")],
+)  # fmt: skip
+def test_a_p_value_shows_on_which_side_of_the_level_it_lies(p, text):
+    assert p_text(p) == text

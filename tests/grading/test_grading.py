@@ -2,7 +2,6 @@
 
 import json
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,9 +10,7 @@ from hypothesis import strategies as st
 from agpo_core.grading import canonical, extract, grade
 from agpo_core.grading.numerals import last_number
 from agpo_core.tasks import Graded
-
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
+from tests.data import DATA, needs_data
 
 
 @pytest.mark.parametrize(

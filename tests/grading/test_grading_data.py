@@ -2,7 +2,6 @@
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,7 @@ from agpo_core.grading.cases import judge, load_cases, math_verify_alone, report
 from agpo_core.grading.extraction import boxes
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.benchmarks.checking import ROLES, SENTENCES
-
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
+from tests.data import DATA, needs_data
 
 
 def rows(*paths):

@@ -17,9 +17,9 @@ from agpo_core.grading import PROFILES, canonical, equivalent, extract, grade
 from agpo_core.grading import patterns as patterns_module
 from agpo_core.grading.core import forget
 from agpo_core.grading.patterns import PATTERNS, pattern
+from tests.data import DATA, needs_data
 
 FOLDER = Path(patterns_module.__file__).parent
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 END = "\x01"  # what no pattern takes: a match that would end here fails, and the matcher goes back
 LENGTH = 5_000
 SECONDS = 1.0  # of CPU, for an input of 100,000 characters
@@ -154,7 +154,7 @@ def test_no_public_function_takes_a_second_for_a_hundred_thousand_characters(nam
     assert slow == []
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
+@needs_data
 def test_the_reported_slow_inputs_are_fast():
     for row in map(json.loads, (DATA / "grader_hang.jsonl").read_text("utf-8").splitlines()):
         forget()

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import types
 import warnings
-from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -16,13 +15,12 @@ import pytest
 from agpo_core import grading
 from agpo_core.tasks import MICRO_TASKS, TASKS, get_task
 from agpo_core.tasks.__main__ import main
-from agpo_core.tasks.benchmarks import BENCHMARKS, LISTED, few_shot_prompt, listing, preference_pairs
+from agpo_core.tasks.benchmarks import BENCHMARKS, LISTED, few_shot_prompt, listing
 from agpo_core.tasks.benchmarks.loading import draw
 from agpo_core.tasks.benchmarks.sources import all_shards
 from agpo_core.tasks.benchmarks.table import BOXED, MATH_SUBJECTS, MMLU_SUBJECTS
+from tests.data import DATA, needs_data
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
 pytestmark = [  # the files here hold a few records each
     pytest.mark.filterwarnings("ignore:.*test records are here"),
     pytest.mark.filterwarnings("ignore:.*train records are left out"),
@@ -572,9 +570,6 @@ def test_of_a_set_of_numbered_parts_all_must_be_there(tmp_path):
     assert all_shards(paths) == paths and all_shards([]) == []
     with pytest.raises(FileNotFoundError, match="2 of the 3 files of train, and not train-00001-of-00003"):
         all_shards([paths[0], paths[2]])
-    write(tmp_path, {"preference/pairs-00000-of-00002.jsonl": lines(DIALOGUES)})
-    with pytest.raises(FileNotFoundError, match="and not pairs-00001-of-00002"):
-        preference_pairs(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])
@@ -959,79 +954,6 @@ def test_the_real_demonstrations_of_agieval_are_five(real):
     assert {few_shot_prompt(task, problem, "mmlu").shots for problem in problems} == {5}
 
 
-# ── preference pairs ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def turn(role, text):
-    return {"role": role, "content": text}
-
-
-SHAREGPT = {
-    "conversations": [{"from": "system", "value": "Be kind."}, {"from": "human", "value": "Hi"}],
-    "chosen": {"from": "gpt", "value": "Hello!"},
-    "rejected": {"from": "gpt", "value": "What?"},
-}
-DIALOGUES = {
-    "chosen": [turn("user", "Hi"), turn("assistant", "Hello!")],
-    "rejected": [turn("user", "Hi"), turn("assistant", "What?")],
-    "chosen_score": 5.0,
-    "rejected_score": 2.0,
-}
-
-
-def test_both_schemas_of_preference_pairs_load_from_files_and_from_the_hub(tmp_path, monkeypatch):
-    write(tmp_path, {"preference/a.json": json.dumps([SHAREGPT]), "preference/b.jsonl": lines(DIALOGUES)})
-    first, second = preference_pairs(tmp_path)
-    assert first.prompt == (("system", "Be kind."), ("user", "Hi"))
-    assert second.as_messages() == {
-        "prompt": [turn("user", "Hi")],
-        "chosen": [turn("assistant", "Hello!")],
-        "rejected": [turn("assistant", "What?")],
-    }
-    hub_of(monkeypatch, {("OpenRLHF/preference_700K", None, "train"): [DIALOGUES]})
-    assert preference_pairs() == [second]
-
-
-def test_pairs_of_equal_answers_are_left_out(tmp_path, caplog):
-    equal = DIALOGUES | {"rejected": DIALOGUES["chosen"]}
-    write(tmp_path, {"a.jsonl": lines(DIALOGUES, equal)})
-    with caplog.at_level(logging.INFO):
-        assert len(preference_pairs(tmp_path)) == 1
-    assert "left out 1 pairs" in caplog.text
-    write(tmp_path, {"a.jsonl": lines(equal)})
-    with pytest.raises(ValueError, match="no pair was found"):
-        preference_pairs(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({k: v for k, v in SHAREGPT.items() if k != "rejected"}, "record 0 has no field `rejected`"),
-        (SHAREGPT | {"conversations": []}, "record 0 has no message in `conversations`"),
-        (SHAREGPT | {"chosen": {"from": "bot", "value": "x"}}, "record 0 has a message from 'bot'"),
-        (SHAREGPT | {"chosen": {"from": "human", "value": "x"}}, "two answers of an assistant"),
-        (DIALOGUES | {"rejected": [turn("user", "Bye"), turn("assistant", "x")]}, "differ before their last message"),
-        (DIALOGUES | {"chosen": "Hello!"}, "record 0 has `chosen` of type str"),
-        ("text", "record 0 is of type str"),
-    ],
-)
-def test_a_record_that_is_no_pair_is_named(row, message, tmp_path):
-    write(tmp_path, {"pairs.json": json.dumps([row])})
-    with pytest.raises(ValueError, match=f"data_dir: .*pairs.json, {message}" if "record" in message else message):
-        preference_pairs(tmp_path)
-
-
-def test_a_folder_without_pairs_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="data_dir: .* has no file of pairs"):
-        preference_pairs(tmp_path)
-
-
-@needs_data
-def test_the_real_pairs_load():
-    pairs = preference_pairs(DATA)
-    assert len(pairs) == 50 and all(pair.chosen != pair.rejected for pair in pairs)
-
-
 # ── the command line ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -1042,7 +964,7 @@ def test_list_prints_every_benchmark_with_question_marks_where_no_data_is_at_han
     assert main(["list", "--data-dir", str(tmp_path)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert bare[0].split() == ["name", "language", "kind", "split", "records", "official", "source", "metric"]
-    assert {line.split()[0] for line in bare[1:-2]} == {*LISTED, "preference_pairs"}
+    assert {line.split()[0] for line in bare[1:-2]} == set(LISTED)
     assert all(line.split()[4] == "-" for line in bare[1:-2])
     rows = {(line.split()[0], line.split()[3]): line.split()[4] for line in out[1:-2]}
     assert rows["math500", "test"] == "1" and rows["ocw", "test"] == "-"
@@ -1128,16 +1050,6 @@ def test_show_prints_a_micro_task(name, capsys):
 def test_a_reader_that_has_seen_enough_is_no_error():
     command = f"'{sys.executable}' -m agpo_core.tasks show programs 0 | true"
     assert subprocess.run(command, shell=True, capture_output=True, text=True).stderr == ""
-
-
-def test_show_prints_both_answers_of_a_pair(tmp_path, capsys):
-    pair = {"conversations": [{"from": "human", "value": "Two?"}], "chosen": {"from": "gpt", "value": "2"},
-            "rejected": {"from": "gpt", "value": "3"}}  # fmt: skip
-    write(tmp_path, {"preference/pairs.json": json.dumps([pair])})
-    assert main(["show", "preference_pairs", "0", "--data-dir", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == (
-        "preference_pairs, train record 0 of 1\n-- user --\nTwo?\n-- chosen --\n2\n-- rejected --\n3\n"
-    )
 
 
 @needs_data

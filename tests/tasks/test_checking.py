@@ -1,16 +1,13 @@
 """Benchmarks' own golds, put into sentences and found again."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from agpo_core import paths, provenance
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.benchmarks import checking
-
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
+from tests.data import DATA, needs_data
 
 
 def write(folder, *answers):

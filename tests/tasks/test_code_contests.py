@@ -6,7 +6,6 @@ import pickle
 import sys
 import types
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -15,12 +14,9 @@ import pytest
 from agpo_core import sandbox
 from agpo_core.tasks import Graded, code_contests
 from agpo_core.tasks.code_contests import INSTRUCTION, CodeContests, CodeProblem, extract, limits_of, outputs_match
+from tests.data import DATA, needs_data
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # beside the repository
 pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records
-needs_data = pytest.mark.skipif(
-    not (DATA / "code_contests").is_dir(), reason="no shared data folder beside the repository"
-)
 needs_sandbox = pytest.mark.skipif(
     bool(sandbox.missing(weak=False)), reason=f"no full sandbox here: {'; '.join(sandbox.missing(weak=False))}"
 )

@@ -1,7 +1,6 @@
 """Overlap of training with evaluation prompts: normalisation, exact duplicates, n-grams, real files, the command."""
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,9 +10,8 @@ from agpo_core import sandbox
 from agpo_core.tasks import Problem, decontamination, get_task
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.decontamination import Hit, load_sets, overlap, overlaps, questions, report, table, words
+from tests.data import DATA, needs_data
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"  # lies beside the repository, where it is there at all
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
 pytestmark = pytest.mark.filterwarnings("ignore:.*train records are left out")
 
 

@@ -3,15 +3,14 @@
 import json
 import sys
 import types
-from pathlib import Path
 
 import pytest
 
 from agpo_core.tasks import Graded, get_task
 from agpo_core.tasks.gsm8k import DEV_PROBLEMS, INSTRUCTION
+from tests.data import DATA, needs_data
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "gsm8k"  # beside the repository
 
 
 def row(i):
@@ -121,9 +120,9 @@ def test_an_unreachable_hub_is_said_with_the_remedy(monkeypatch):
         get_task("gsm8k").problems("test")
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
+@needs_data
 def test_the_real_files_load_and_their_splits_are_disjoint():
-    task = get_task("gsm8k", data_dir=str(DATA))
+    task = get_task("gsm8k", data_dir=str(DATA / "gsm8k"))
     problems = {split: task.problems(split) for split in ("train", "dev", "test")}
     assert [len(problems[split]) for split in problems] == [800, 200, 1319]  # the folder has 1000 of train's 7473
     prompts = [{p.prompt for p in found} for found in problems.values()]

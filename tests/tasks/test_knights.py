@@ -7,7 +7,6 @@ import sys
 import types
 from collections import Counter
 from itertools import islice, product
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -35,10 +34,10 @@ from agpo_core.tasks.knights import (
     solutions,
 )
 from agpo_core.tasks.micro import ALPHABET, SIZES, pool
+from tests.data import DATA, needs_data
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "kk"  # beside the repository
+KK = DATA / "kk"
 pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="no shared data folder beside the repository")
 
 COMPACT = {people: getattr(knights, f"Knights{people}") for people in PEOPLE}
 K, N = "telling-truth", "lying"
@@ -190,7 +189,7 @@ def test_of_two_people_there_are_399_puzzles():
 
 @needs_data
 def test_kinds_and_roles_are_distributed_as_in_the_released_puzzles():
-    rows = [json.loads(line) for line in (DATA / "train" / "people3_num1000.jsonl").open(encoding="utf-8")]
+    rows = [json.loads(line) for line in (KK / "train" / "people3_num1000.jsonl").open(encoding="utf-8")]
     released = [parse_statements(row["statements"]) for row in rows]
     rng = Random(0)
     drawn = [draw_statements(rng, 3) for _ in range(2000)]
@@ -527,7 +526,7 @@ def read_quiz(text):
 
 
 def released():
-    for path in sorted(DATA.glob("t*/people*.jsonl")):
+    for path in sorted(KK.glob("t*/people*.jsonl")):
         for line in path.open(encoding="utf-8"):
             yield json.loads(line)
 
@@ -558,7 +557,7 @@ def test_our_words_for_the_released_statements_are_the_released_text():
 
 @needs_data
 def test_the_real_files_give_figure_4_s_splits_with_people_taking_turns():
-    task = KnightsAndKnaves(data_dir=DATA)
+    task = KnightsAndKnaves(data_dir=KK)
     problems = {split: task.problems(split) for split in ("train", "dev", "test")}
     assert {split: len(found) for split, found in problems.items()} == {"train": 300, "dev": 100, "test": 700}
     assert [p.id for p in problems["test"][:8]] == [*(f"test-{n}ppl-0" for n in PEOPLE), "test-2ppl-1"]
@@ -572,7 +571,7 @@ def test_the_real_files_give_figure_4_s_splits_with_people_taking_turns():
 @needs_data
 def test_the_prompt_is_logic_rl_s_system_message_and_puzzle():
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    rows = parquet.read_table(DATA / "logic_rl" / "3ppl" / "test.parquet").to_pylist()
+    rows = parquet.read_table(KK / "logic_rl" / "3ppl" / "test.parquet").to_pylist()
     for row in rows[:20]:
         published = row["prompt"][0]["content"]
         system, user = f"<|im_start|>system\n{INSTRUCTION}\n<|im_end|>", f"<|im_start|>user\n{row['quiz']}\n<|im_end|>"
@@ -580,11 +579,9 @@ def test_the_prompt_is_logic_rl_s_system_message_and_puzzle():
         assert solutions(parse_statements(row["statements"])) == [tuple(row["solution"])]
 
 
+@needs_data
 def test_the_grader_s_own_cases_hold_for_the_task():
-    path = DATA.parent / "grader_cases.jsonl"
-    if not path.is_file():
-        pytest.skip("no shared data folder beside the repository")
-    cases = [json.loads(line) for line in path.open(encoding="utf-8")]
+    cases = [json.loads(line) for line in (DATA / "grader_cases.jsonl").open(encoding="utf-8")]
     cases = [case for case in cases if case["benchmark"] == "Knights and Knaves"]
     assert len(cases) == 7
     for case in cases:

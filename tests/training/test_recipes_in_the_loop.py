@@ -116,6 +116,15 @@ def test_dr_grpo_is_grpo_without_its_standard_deviation(run, monkeypatch):
     assert grpo[0]["loss"] == pytest.approx(dr_grpo[0]["loss"], rel=1e-4)
 
 
+@pytest.mark.parametrize(("share", "method"), [(1.0, "grpo"), (0.0, "reinforce_pp_baseline")])
+def test_mixed_scaling_is_grpo_where_all_of_it_is_local_and_reinforce_pp_baseline_where_none_is(
+    run, monkeypatch, share, method
+):
+    mixed = advantages.mixed_advantages
+    monkeypatch.setattr(advantages, "mixed_advantages", lambda rewards_P_G: mixed(rewards_P_G, local_share=share))
+    assert_same(run("mixed_scaling"), run(method, kl_estimator="k3"))
+
+
 def test_bounded_and_scaled_rewards_reach_the_estimator(run):
     # Rewards are 0 or 1: bounding them to .5 halves them, scaling by 2 undoes it.
     assert_same(run("dr_grpo", reward_clip=0.5, reward_scale=2.0), run("dr_grpo"))

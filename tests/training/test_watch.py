@@ -40,6 +40,12 @@ def heard(rule, config, seen):
             "temperature 0.60",
         ),
         ("kl_noise_is_normalised", resolve("grpo", kl_estimator="k1", kl_placement="reward"), rows(1), "unit size"),
+        (
+            "kl_noise_is_normalised",
+            resolve("mixed_scaling", kl_estimator="k1", kl_placement="reward"),
+            rows(1),
+            "unit size",
+        ),
         ("kl_noise_is_normalised", resolve("reinforce_pp"), rows(1, reward_std=0.0), "unit size"),
         (
             "kl_noise_is_normalised",

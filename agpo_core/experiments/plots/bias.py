@@ -3,6 +3,8 @@
 All rewards are in units of their standard deviation: e = ε/σ is the advantage without bias.
 """
 
+import itertools
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -36,8 +38,10 @@ def bias_curves(points: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]
         figure, panels = plt.subplot_mosaic(
             [["curve", "bias"], ["z", "z"]], figsize=(9, 6.4), height_ratios=[3, 1.5], layout="constrained"
         )
-        spread = np.linspace(-0.3, 0.3, data["N"].nunique()) * np.diff(np.unique(data["epsilon"])).min()
-        for (N, rows), (color, line, marker), shift in zip(data.groupby("N", sort=False), LOOKS, spread, strict=False):
+        spread = np.linspace(-0.3, 0.3, data["N"].nunique()) * np.diff(np.unique(data["epsilon"])).min(initial=1.0)
+        for (N, rows), (color, line, marker), shift in zip(
+            data.groupby("N", sort=False), itertools.cycle(LOOKS), spread, strict=False
+        ):
             curve = conditional_expectation(dense, N)
             mark = {"color": color, "marker": marker, "markersize": 4.5, "linestyle": "none"}
             for panel, lifted in (("curve", curve), ("bias", curve - dense)):
@@ -54,7 +58,7 @@ def bias_curves(points: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]
         panels["z"].axhline(0, **TARGET)
         panels["z"].set(title="drawn minus exact, in standard errors (bar: one; dashed: four)", xlabel="ε/σ")
         handles = [plt.Line2D([], [], **TARGET, label="ε/σ, the target")]
-        for N, (color, line, marker) in zip(data["N"].unique(), LOOKS, strict=False):
+        for N, (color, line, marker) in zip(data["N"].unique(), itertools.cycle(LOOKS), strict=False):
             handles.append(
                 plt.Line2D([], [], color=color, linestyle=line, marker=marker, markersize=4.5, label=f"N = {N}")
             )

@@ -6,7 +6,6 @@
     loading.py    the one way from the table to records
     task.py       splits, prompts, grades
     few_shot.py   the official few-shot prompts
-    pairs.py      preference pairs
     listing.py    the command line's `list` and `show`
 
 The same records come out of every source of a benchmark. GSM8K, CodeContests, and Knights and Knaves have modules of
@@ -16,7 +15,6 @@ their own.
 from functools import partial
 
 from agpo_core.tasks.benchmarks.few_shot import FewShot, few_shot_prompt
-from agpo_core.tasks.benchmarks.pairs import Pair, preference_pairs
 from agpo_core.tasks.benchmarks.table import BENCHMARKS, LISTED, Benchmark
 from agpo_core.tasks.benchmarks.task import BenchmarkProblem, BenchmarkTask
 
@@ -27,9 +25,7 @@ __all__ = [
     "BenchmarkTask",
     "FewShot",
     "LISTED",
-    "Pair",
     "few_shot_prompt",
-    "preference_pairs",
 ]
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from agpo_core import grading
 from agpo_core.tasks import SPLITS, TASKS, get_task
-from agpo_core.tasks.benchmarks.pairs import HUB_ID, preference_pairs
 from agpo_core.tasks.benchmarks.sources import Incomplete
 from agpo_core.tasks.benchmarks.table import LISTED, Benchmark
 
-PAIRS = "preference_pairs"  # no task: reward models and DPO learn from them
 NOT_HERE = "-"  # among the records at hand; in the official counts "?" is what a release leaves open
 COLUMNS = ("name", "language", "kind", "split", "records", "official", "source", "metric")
 
@@ -42,8 +40,7 @@ def rows(data_dir: str | None = None) -> list[tuple[str, ...]]:
                     benchmark.metric,
                 )
             )
-    pairs = _count(lambda: preference_pairs(data_dir), data_dir)
-    return [*found, (PAIRS, "en", "pairs", "train", pairs, "?", HUB_ID, "none: training only")]
+    return found
 
 
 def splits(benchmark: Benchmark) -> list[str]:
@@ -90,18 +87,11 @@ def markdown() -> str:
 
 
 def show(name: str, index: int, split: str = "test", data_dir: str | None = None) -> str:
-    """A record: what it asks, its prompt, its answer as written and in canonical form; of pairs, both answers.
+    """A record: what it asks, its prompt, its answer as written and in canonical form.
 
     Raises:
         ValueError: there is no such task, split or record.
     """
-    if name == PAIRS:
-        pairs = preference_pairs(data_dir)
-        pair = _at(index, pairs, name, "train")
-        parts = [f"{name}, train record {index} of {len(pairs)}"]
-        for role, text in (*pair.prompt, ("chosen", pair.chosen), ("rejected", pair.rejected)):
-            parts += [f"-- {role} --", text]
-        return "\n".join(part.rstrip("\n") for part in parts)
     task = get_task(name, data_dir)
     problems = task.problems(split)
     problem = _at(index, problems, name, split)
