@@ -197,11 +197,6 @@ def p_value(differences) -> float:
     return estimate(differences, TIE).p
 
 
-def have_spread(values) -> bool:
-    """Whether values, in points, differ by more than TIE within some start, or over starts with one value each."""
-    return not math.isnan(spread(values, TIE).s)
-
-
 def holm(p_values) -> np.ndarray:
     """Holm's step-down adjustment: the family-wise error stays at the level used (Holm 1979).
 

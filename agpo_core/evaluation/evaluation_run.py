@@ -52,7 +52,7 @@ from agpo_core.rollouts.prompts import token_ids
 from agpo_core.rollouts.rollout import ENGINES, RolloutEngine, make_engine
 from agpo_core.sandbox import SandboxRefused
 from agpo_core.tasks import SPLITS, Problem, Task, get_task
-from agpo_core.tasks.benchmarks.records import LETTERS
+from agpo_core.tasks.benchmarks.schemas import LETTERS
 
 RECORDED = ("task", "id", "answers", "rewards", "tokens", "truncated", "too_long")  # no text of a benchmark
 LONGEST_WAIT = timedelta(days=7)  # of a rank for the slowest; the backends' own are 10 and 30 minutes

@@ -23,7 +23,7 @@ from agpo_core.config import ConfigError
 from agpo_core.evaluation.official import OFFICIAL, SEVERAL
 from agpo_core.tasks import Graded, Problem, Task
 from agpo_core.tasks.benchmarks.few_shot import PROTOCOLS, USUAL, FewShot, few_shot_prompt, question_of
-from agpo_core.tasks.benchmarks.table import BOXED, LISTED
+from agpo_core.tasks.benchmarks.table import LISTED
 
 PROMPTS = ("auto", "few", "zero", *PROTOCOLS)
 TEMPLATES = ("auto", "chat", "base")
@@ -73,8 +73,9 @@ class Protocol:
         """The prompt of a problem; zero-shot, with no demonstration and no text to stop at."""
         if self.prompt != "zero":
             return few_shot_prompt(self.task, problem, self.prompt)
-        if self.task.name == "gsm8k":
-            return FewShot(f"{question_of(self.task, problem)}\n{BOXED['en']}", stop="", shots=0)
+        benchmark = LISTED.get(self.task.name)
+        if benchmark and benchmark.own_instruction:
+            return FewShot(f"{question_of(self.task, problem)}\n{benchmark.zero_shot}", stop="", shots=0)
         return FewShot(problem.prompt, stop="", shots=0)
 
     def grade(self, problem: Problem, text: str) -> Graded:

@@ -295,7 +295,7 @@ def describe(jobs: list, params: dict) -> str:
     Of each model the job is shown that needs the most memory.
 
     Args:
-        jobs: `grid.Job`s.
+        jobs: `grid.PlannedRun`s.
         params: the grid's parameters.
     """
     ranks = f"{params['ranks']} rank{'s' * (params['ranks'] > 1)}"

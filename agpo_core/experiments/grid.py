@@ -119,7 +119,7 @@ INDEX = "grid.json"  # the parameters of the grid that was run last, beside its 
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedRun:
     """One run of a grid. Until the run that it follows is finished, config and folder are None."""
 
     arm: Arm
@@ -180,7 +180,7 @@ def check(params: dict) -> None:
     profiles.refuse_unknown_tasks(params)
 
 
-def plan(experiment: str, params: dict) -> list[Job]:
+def plan(experiment: str, params: dict) -> list[PlannedRun]:
     """All runs of a grid, in the order in which they are started.
 
     A run's settings are the parameters, then the recipe of its method, then what its arm changes.
@@ -204,7 +204,7 @@ def plan(experiment: str, params: dict) -> list[Job]:
         folder = None
         if config is not None:
             folder = _folder(experiment, params["profile"], name, seed, start, config.hash())
-        jobs[name, seed, start] = Job(arm, seed, start, config, folder)
+        jobs[name, seed, start] = PlannedRun(arm, seed, start, config, folder)
     return list(jobs.values())
 
 
@@ -226,7 +226,7 @@ def _folder(experiment: str, profile: str, *run) -> Path:
     return next((folder for folder in others if launch.is_finished(folder)), own)
 
 
-def _resolve(arm: Arm, seed: int, model: str, params: dict, leader: Job | None):
+def _resolve(arm: Arm, seed: int, model: str, params: dict, leader: PlannedRun | None):
     settings = {name: value for name, value in params.items() if name in FIELDS}
     settings |= _as_many_rollouts(arm, params) | RECIPES[arm.method].settings | arm.settings
     config = resolve(arm.method, **settings, seed=seed, model=model)
@@ -280,7 +280,7 @@ class Planned(Exception):
 Planned.__name__ = "SystemExit"  # papermill goes by the name; IPython would dress a true one up as an error
 
 
-class Interrupted(KeyboardInterrupt):
+class GridInterrupted(KeyboardInterrupt):
     """An interrupt while runs were trained; a notebook shows its words and no traceback."""
 
     def _render_traceback_(self) -> list[str]:  # what IPython shows of it
@@ -301,7 +301,7 @@ def run(experiment: str, params: dict) -> Results:
         ConfigError: see `plan`.
         FileNotFoundError: there is no record of this profile to replay.
         JobFailed: a run failed; finished ones are kept (see `jobs.launch`).
-        Interrupted: from the keyboard; finished ones are kept, the others resumed by the next call.
+        GridInterrupted: from the keyboard; finished ones are kept, the others resumed by the next call.
     """
     jobs = plan(experiment, params)
     profile, methods = params["profile"], params["methods"]
@@ -353,14 +353,14 @@ def _refuse_unknown_models(models: set[str]) -> None:
             ) from error
 
 
-def _launch(jobs: list[Job], params: dict) -> None:
+def _launch(jobs: list[PlannedRun], params: dict) -> None:
     for job in jobs:
         job.folder.mkdir(parents=True, exist_ok=True)
         job.config.save(job.folder / "config.yaml")
     try:
         launch.launch([job.folder for job in jobs], **{name: params[name] for name in LAUNCH})
     except KeyboardInterrupt:
-        raise Interrupted(INTERRUPTED) from None
+        raise GridInterrupted(INTERRUPTED) from None
     unfinished = [job.folder.name for job in jobs if not job.finished]
     if unfinished:
         raise RuntimeError(f"runs did not finish: {', '.join(unfinished)}; see their train.log.")
@@ -413,7 +413,7 @@ def promote(experiment: str, profile: str, runs_to: str | None = None) -> Path:
         for name in RUN_FILES:
             if (job.folder / name).exists():  # a start has no updates, so no metrics
                 shutil.copy(job.folder / name, folder / name)
-        settings = {name: records.portable(value) for name, value in job.config.to_dict().items()}
+        settings = {name: records.without_folders(value) for name, value in job.config.to_dict().items()}
         TrainConfig.from_dict(settings).save(folder / "config.yaml")
     return to
 
@@ -443,7 +443,7 @@ def main(argv: list[str] | None = None) -> None:
             to = promote(args.experiment, args.profile, args.runs_to)
     except (FileNotFoundError, ValueError, RuntimeError) as error:  # RuntimeError: a job failed, a folder is in use
         parser.error(str(error))
-    except Interrupted as interrupt:
+    except GridInterrupted as interrupt:
         parser.exit(130, f"\n{interrupt}\n")  # the shell's exit status of an interrupted command
     print(f"{to.relative_to(paths.root())}: {', '.join(sorted(p.name for p in to.iterdir()))}")
 

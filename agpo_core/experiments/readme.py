@@ -7,12 +7,13 @@ holds the files to what this module writes, so no number in a table is typed.
 """
 
 import re
+from functools import partial
 
 import pandas as pd
 
 from agpo_core import paths, provenance
 from agpo_core.comparison import about, macro, speaks, t_interval
-from agpo_core.experiments import published, records, report, rewards, verdicts
+from agpo_core.experiments import arm_tables, published, records, report, verdicts
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.metrics import LOGGED
 from agpo_core.recipes import RECIPES
@@ -21,6 +22,28 @@ from agpo_core.tasks import MICRO_TASKS
 TABLE1, METHODS = "agpo_table1_main_results", "methods_overview"
 HOLM = "p is corrected by Holm over all differences of the table."
 LEARNED = {"4,000": "rpp_table1_general_rlhf", "500": "rpp_table1_weak_reward"}  # pairs of the reward model: record
+
+# Tables of recorded experiments by `arm_tables`. name: (what a row is, what the parts beneath each other are; "" for a
+# table alone, {part: (record, maker of its table)}).
+OF_ARMS = {
+    # R++ Table 1, the 2 x 2 on learned rewards, for each quality of the reward model; its main effects
+    "learned": ("arm", "pairs", {pairs: (record, arm_tables.rlhf) for pairs, record in LEARNED.items()}),
+    "effects": ("effect", "pairs", {pairs: (record, arm_tables.main_effects) for pairs, record in LEARNED.items()}),
+    # R++ Table 2, what thirty training problems leave of the others
+    "few": ("arm", "", {"": ("rpp_table2_small_data_overfitting", arm_tables.few_problems)}),
+    # R++ Fig. 4, Knights and Knaves by number of people
+    "knights": ("arm", "", {"": ("rpp_fig4_knights_knaves", arm_tables.by_task)}),
+    # R++ Table 4, a calculator, from an easy and a hard start
+    "tools": (
+        "arm", "start",
+        {
+            part: ("rpp_table4_tool_use", partial(arm_tables.tool_use, kind=start))
+            for part, start in (("easy", "products"), ("hard", "products-hard"))
+        },
+    ),
+}  # fmt: skip
+# Tables that a command wrote with its record, as lines under "table". name: file in outputs/reference
+AS_RECORDED = {"speed": "bench/core.json", "grading": "bench/grading.json", "golds": "golds.json"}
 
 
 def results() -> str:
@@ -79,48 +102,23 @@ def controls() -> str:
     )
 
 
-def learned() -> str:
-    """The 2 x 2 of R++ Table 1 on learned rewards, for each quality of the reward model."""
-    tables = {pairs: rewards.rlhf(records.load(name, "tiny")) for pairs, name in LEARNED.items()}
-    return _starred(tables, "pairs", "arm")
-
-
-def effects() -> str:
-    """The main effects of that 2 x 2."""
-    tables = {pairs: rewards.main_effects(records.load(name, "tiny")) for pairs, name in LEARNED.items()}
-    return _starred(tables, "pairs", "effect")
-
-
-def few() -> str:
-    """R++ Table 2: what thirty training problems leave of the others."""
-    record = records.load("rpp_table2_small_data_overfitting", "tiny")
-    return _starred({"": rewards.few_problems(record)}, "", "arm")
-
-
-def knights() -> str:
-    """R++ Fig. 4: Knights and Knaves by number of people."""
-    table = rewards.by_task(records.load("rpp_fig4_knights_knaves", "tiny"))
-    table = table.rename(columns=lambda name: name.removeprefix("knights_"))
-    return _starred({"": table}, "", "arm")
-
-
-def tools() -> str:
-    """R++ Table 4: a calculator, from an easy and a hard start."""
-    record = records.load("rpp_table4_tool_use", "tiny")
-    tables = {kind: rewards.tool_use(record, name) for kind, name in (("easy", "products"), ("hard", "products-hard"))}
-    return _starred(tables, "start", "arm")
-
-
-def _starred(tables: dict[str, pd.DataFrame], part: str, row: str) -> str:
-    """Tables of `rewards` beneath each other, their keys in a column `part`; a table alone has no such column."""
+def of_arms(name: str) -> str:
+    """A table of OF_ARMS: its parts beneath each other, their keys in a column; a table alone has no such column."""
+    row, part, makers = OF_ARMS[name]
+    tables = {key: make(records.load(record, "tiny")) for key, (record, make) in makers.items()}
     corners = dict.fromkeys(table.columns.name for table in tables.values())
-    table = pd.concat(tables).reset_index(names=[part, row])
+    table = pd.concat(tables).reset_index(names=[part, row]).rename(columns=lambda name: name.removeprefix("knights_"))
     found = "A star marks a difference that is not zero"
     if not table.astype(str).apply(lambda column: column.str.endswith(" *")).any(axis=None):
         found = "No difference differs from zero"
     family = f"all differences with the same {part}" if part else "all differences of the table"
     star = f"{found} after Holm's correction over {family}."
     return _markdown(table if part else table.drop(columns=part), *map(speaks, corners), star)
+
+
+def as_recorded(name: str) -> str:
+    """A table of AS_RECORDED."""
+    return "\n".join(provenance.read_json(paths.reference() / AS_RECORDED[name])["table"])
 
 
 def _markdown(table: pd.DataFrame, *notes: str) -> str:
@@ -233,11 +231,6 @@ def faults() -> str:
     return _markdown(table)
 
 
-def speed() -> str:
-    """The recorded table of bench/core.py."""
-    return "\n".join(provenance.read_json(paths.reference() / "bench" / "core.json")["table"])
-
-
 def throughput() -> str:
     """The recorded figures of bench/throughput.py."""
     figures = provenance.read_json(paths.reference() / "bench" / "throughput.json")["figures"]
@@ -250,11 +243,6 @@ def throughput() -> str:
     return "\n".join(lines)
 
 
-def grading() -> str:
-    """The recorded table of bench/grading.py."""
-    return "\n".join(provenance.read_json(paths.reference() / "bench" / "grading.json")["table"])
-
-
 def benchmarks() -> str:
     """The papers' benchmarks and training sets."""
     from agpo_core.tasks.benchmarks import listing
@@ -262,29 +250,33 @@ def benchmarks() -> str:
     return listing.markdown()
 
 
-def golds() -> str:
-    """The recorded check of golds in sentences."""
-    return "\n".join(provenance.read_json(paths.reference() / "golds.json")["table"])
-
-
+TABLES = {  # name, as its markers write it: what gives its text
+    **{table.__name__: table for table in (
+        results, methods, controls, ablations, small, evaluation, tasks, metrics, claims, faults, throughput,
+        benchmarks)},
+    **{name: partial(of_arms, name) for name in OF_ARMS},
+    **{name: partial(as_recorded, name) for name in AS_RECORDED},
+}  # fmt: skip
 DOCUMENTS = {  # a file: its tables
-    "README.md": (tasks, results, methods, controls),
-    "agpo_core/experiments/published/README.md": (claims, faults),
-    "agpo_core/tasks/README.md": (benchmarks, golds),
-    "agpo_core/training/README.md": (metrics,),
-    "bench/README.md": (speed, throughput, grading),
-    "outputs/reference/README.md": (ablations, learned, effects, few, knights, tools, small, evaluation),
-}
+    "README.md": ("tasks", "results", "methods", "controls"),
+    "agpo_core/experiments/published/README.md": ("claims", "faults"),
+    "agpo_core/tasks/README.md": ("benchmarks", "golds"),
+    "agpo_core/training/README.md": ("metrics",),
+    "bench/README.md": ("speed", "throughput", "grading"),
+    "outputs/reference/README.md": (
+        "ablations", "learned", "effects", "few", "knights", "tools", "small", "evaluation",
+    ),
+}  # fmt: skip
 
 
 def fill(document: str) -> str:
     """The text of a document with each of its tables written anew."""
     text = (paths.root() / document).read_text(encoding="utf-8")
-    for table in DOCUMENTS[document]:
-        pattern = rf"(<!-- {table.__name__} -->\n).*?(<!-- end -->)"
+    for name in DOCUMENTS[document]:
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
         if not re.search(pattern, text, flags=re.DOTALL):
-            raise ValueError(f"{document} lacks the markers of its table {table.__name__!r}.")
-        body = f"\n{table()}\n\n"
+            raise ValueError(f"{document} lacks the markers of its table {name!r}.")
+        body = f"\n{TABLES[name]()}\n\n"
         text = re.sub(pattern, lambda found: found[1] + body + found[2], text, flags=re.DOTALL)
     return text
 

@@ -86,7 +86,7 @@ def read(experiment: str, profile: str, params: dict, jobs: list) -> Results:
 
     Args:
         experiment, profile, params: noted in `meta`.
-        jobs: `grid.Job`s whose folders hold finished runs.
+        jobs: `grid.PlannedRun`s whose folders hold finished runs.
     """
     rows, traces, records, said = [], [], [], []
     for job in jobs:
@@ -196,7 +196,7 @@ def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> d
     return {
         "experiment": experiment,
         "profile": profile,
-        "params": {name: portable(value) for name, value in params.items()},
+        "params": {name: without_folders(value) for name, value in params.items()},
         **shared,
         "command": records[0]["command"] if records else None,
         "started": min((r["started"] for r in records), default=None),
@@ -205,10 +205,10 @@ def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> d
     }
 
 
-def portable(value):
+def without_folders(value):
     """Of an absolute path its last part: a record names no folder of the machine that made it."""
     if isinstance(value, list):
-        return [portable(item) for item in value]
+        return [without_folders(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 

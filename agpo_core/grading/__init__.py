@@ -17,8 +17,8 @@ A profile holds a benchmark's rules as data. The layers, from the text to the ke
 Input is never executed: no eval, no sympify of what a model wrote. What cannot be read is rejected, not guessed.
 """
 
-from agpo_core.grading.core import canonical, equivalent, extract, grade, read
-from agpo_core.grading.profiles import PROFILES, Profile, get_profile
+from agpo_core.grading.benchmark_profiles import PROFILES, Profile, get_profile
+from agpo_core.grading.grader import canonical, equivalent, extract, grade, read
 from agpo_core.grading.reading import Graded, Reading
 
 __all__ = [

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agpo_core.files import text_of
-from agpo_core.grading.core import equivalent, forget
-from agpo_core.grading.profiles import get_profile
+from agpo_core.grading.benchmark_profiles import get_profile
+from agpo_core.grading.grader import equivalent, forget
 
 FIELDS = {"benchmark": str, "gold": str, "candidate": str, "should_match": bool, "kind": str}
 

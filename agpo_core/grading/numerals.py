@@ -122,23 +122,6 @@ def _of_fraction(match: re.Match) -> Number | None:
 
 # A sign counts at the start of a number alone, so that "5-3" holds 5 and 3.
 SIGN = r"(?:(?<![\w)\]}%])-(?:\\?\$)?|\\?\$-)"
-_IN_TEXT = pattern(rf"(?P<sign>{SIGN})?(?P<digits>(?<![\d.]){DECIMAL})")
-
-
-def last_number(text: str) -> str | None:
-    """The last number of the text, as a plain decimal: exact at any length.
-
-    It has no notion of an unfinished text: working that is cut off is read at its last number.
-    """
-    match = None
-    for match in _IN_TEXT.finditer(text.replace("−", "-")):
-        pass
-    if match is None:
-        return None
-    whole, _, decimals = match["digits"].replace(",", "").partition(".")
-    whole, decimals = whole.lstrip("0") or "0", decimals.rstrip("0")
-    value = f"{whole}.{decimals}" if decimals else whole
-    return f"-{value}" if match["sign"] and value != "0" else value
 
 
 def in_words(text: str) -> tuple[Fraction, bool, str] | None:

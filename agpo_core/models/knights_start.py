@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from agpo_core.models.tiny_models import KNIGHTS, measure, supervise
+from agpo_core.models.tiny_models import KNIGHTS, measure, train_supervised
 from agpo_core.tasks import get_task
 from agpo_core.tasks.knights import PEOPLE, TRAIN_PEOPLE, Knights
 
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     began = time.perf_counter(), time.process_time()
     tasks = [taught(number, options.clean) for number in options.people]
-    model, tokenizer, log = supervise("qwen2", tasks, options.seed, KNIGHTS._replace(steps=options.steps))
+    model, tokenizer, log = train_supervised("qwen2", tasks, options.seed, KNIGHTS._replace(steps=options.steps))
     ended = time.perf_counter(), time.process_time()
     model.save_pretrained(options.folder)
     tokenizer.save_pretrained(options.folder)

@@ -57,7 +57,7 @@ def reward_model_on(model: nn.Module, seed: int) -> nn.Module:
     return fresh
 
 
-def preference_pairs(model: nn.Module, tokenizer, seed: int, count: int, temperature: float = TEMPERATURE):
+def judged_pairs(model: nn.Module, tokenizer, seed: int, count: int, temperature: float = TEMPERATURE):
     """Two samples of the policy for each of `count` prompts, and which of them the judge prefers.
 
     Args:
@@ -115,8 +115,8 @@ def make(seed: int, folder: Path) -> dict:
     """
     start, tokenizer = make_start(seed)
     save_policy(start, tokenizer, folder)
-    drawn = preference_pairs(start, tokenizer, seed, max(PAIRS.values()))
-    unseen = preference_pairs(start, tokenizer, seed + HELD_OUT_SEED, HELD_OUT)
+    drawn = judged_pairs(start, tokenizer, seed, max(PAIRS.values()))
+    unseen = judged_pairs(start, tokenizer, seed + HELD_OUT_SEED, HELD_OUT)
     measured = {"seed": seed}
     for name, count in PAIRS.items():
         learned = reward_model_on(start, seed)

@@ -121,7 +121,7 @@ def demonstrations(tasks: Sequence[MicroTask], count: int, seed: int) -> list[tu
     return [next(streams[i % len(streams)]) for i in range(count)]
 
 
-def supervise(architecture: str, tasks: Sequence[MicroTask], seed: int, recipe: Supervision):
+def train_supervised(architecture: str, tasks: Sequence[MicroTask], seed: int, recipe: Supervision):
     """A new model after one pass over demonstrations of some tasks.
 
     Returns:
@@ -211,7 +211,7 @@ def make(name: str) -> dict:
     """Train, save and measure one embedded model; returns what starts.json records of it."""
     architecture, seed, taught, tested, recipe = MODELS[name]
     began = time.perf_counter(), time.process_time()
-    model, tokenizer, _ = supervise(architecture, [get_task(task) for task in taught], seed, recipe)
+    model, tokenizer, _ = train_supervised(architecture, [get_task(task) for task in taught], seed, recipe)
     ended = time.perf_counter(), time.process_time()
     folder = paths.models() / name
     model.save_pretrained(folder)

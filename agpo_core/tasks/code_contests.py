@@ -17,17 +17,26 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from agpo_core import sandbox
-from agpo_core.tasks import SPLITS, Graded, Problem
-from agpo_core.tasks.benchmarks.loading import refuse_more, warn_of_a_part
-from agpo_core.tasks.benchmarks.records import take
-from agpo_core.tasks.benchmarks.sources import all_shards, json_array
+from agpo_core.grading import Graded
+from agpo_core.tasks.benchmarks.loader import refuse_more, warn_of_a_part
+from agpo_core.tasks.benchmarks.schemas import take
+from agpo_core.tasks.benchmarks.sources import (
+    Hub,
+    Rows,
+    all_shards,
+    from_hub,
+    json_array,
+    official_folder,
+    parquet,
+)
 from agpo_core.tasks.benchmarks.table import LISTED
+from agpo_core.tasks.problem import Problem, check_split
 
 HUB_ID = "deepmind/code_contests"
 OFFICIAL_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
@@ -84,12 +93,8 @@ class CodeContests:
         Raises:
             FileNotFoundError: `data_dir` is not a folder.
         """
-        self.data_dir = None if data_dir is None else Path(data_dir).expanduser()
+        self.data_dir = official_folder(data_dir, FILES, HUB_ID, own="code_contests")
         self._loaded = cache(self._load)
-        if self.data_dir is not None and not self.data_dir.is_dir():
-            raise FileNotFoundError(
-                f"data_dir: no folder {str(self.data_dir)!r}; give one with {FILES}, or null for the hub's {HUB_ID}"
-            )
 
     def problems(self, split: str) -> list[Problem]:
         """The official train, valid (as dev) and test splits, less the problems that cannot be graded.
@@ -102,8 +107,7 @@ class CodeContests:
             FileNotFoundError, ValueError: a file of `data_dir` is missing or not in the official format.
             ConnectionError: the hub cannot be reached and its copy is not cached.
         """
-        if split not in SPLITS:
-            raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
+        check_split(split)
         for language, what in (("python", "completions cannot be graded here"), ("cpp", "C++ programs get 0 here")):
             try:
                 sandbox.require(language)
@@ -178,10 +182,10 @@ class CodeContests:
     def _records(self, official: str) -> Iterable[tuple[dict, str]]:
         """The records of an official split, each with where it stands."""
         if self.data_dir is None:
-            return _from_hub(official)
+            return from_hub(self.name, Hub(HUB_ID, official, columns=COLUMNS), FILES)
         for folder in (self.data_dir, self.data_dir / "data"):
             if paths := all_shards(sorted(folder.glob(f"{official}-*.parquet"))):
-                return (item for path in paths for item in _from_parquet(path))
+                return (row for path in paths for row in _rows(path, partial(parquet, columns=COLUMNS, at_once=64)))
         if official == "test" and (self.data_dir / "code_contests.json").is_file():
             return _from_json(self.data_dir / "code_contests.json")
         raise FileNotFoundError(f"data_dir: {str(self.data_dir)!r} has no {official} split; give a folder with {FILES}")
@@ -285,28 +289,17 @@ def _texts(tests: object, part: str) -> list[str]:
     return texts
 
 
-def _from_parquet(path: Path) -> Iterable[tuple[dict, str]]:
-    import pyarrow
-    import pyarrow.parquet
-
+def _rows(path: Path, read: Callable[[Path], Rows]) -> Rows:
+    """The rows of a file; an error of its reader says which files belong there."""
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        row = 0
-        for batch in file.iter_batches(batch_size=64, columns=list(COLUMNS)):
-            for record in batch.to_pylist():
-                yield record, f"{path}, row {row}"
-                row += 1
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"data_dir: {path} cannot be read as parquet ({error}); give {FILES}") from error
+        yield from read(path)
+    except ValueError as error:
+        raise ValueError(f"data_dir: {error}; give {FILES}") from error
 
 
 def _from_json(path: Path) -> Iterable[tuple[dict, str]]:
     """A copy of the test split in which statement and limits are one text, and the tests one list."""
-    try:
-        rows = json_array(path)
-    except ValueError as error:
-        raise ValueError(f"data_dir: {error}; give {FILES}") from error
-    for row, where in rows:
+    for row, where in _rows(path, json_array):
         try:
             text = row["problem"]
             found = _TEXT_LIMITS.search(text)
@@ -324,16 +317,3 @@ def _from_json(path: Path) -> Iterable[tuple[dict, str]]:
             raise ValueError(
                 f"data_dir: {where} has no `problem` and `tests` as text and lists; give {FILES}"
             ) from error
-
-
-def _from_hub(official: str) -> Iterable[tuple[dict, str]]:
-    from datasets import load_dataset
-
-    try:
-        rows = load_dataset(HUB_ID, split=official).select_columns(list(COLUMNS))
-    except Exception as error:  # the hub's client raises a dozen types, all of which mean that the data are not here
-        raise ConnectionError(
-            f"code_contests: the hub's {HUB_ID} cannot be read ({type(error).__name__}); go online, or set data_dir "
-            f"to a folder with {FILES}"
-        ) from error
-    return ((row, f"{HUB_ID} {official}, row {index}") for index, row in enumerate(rows))

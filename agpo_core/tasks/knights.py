@@ -26,17 +26,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from functools import cache, partial, reduce
+from functools import cache, reduce
 from itertools import zip_longest
 from operator import and_, or_
 from pathlib import Path
 from random import Random
 
 from agpo_core import grading
-from agpo_core.tasks import SPLITS, Graded, Problem, Task
-from agpo_core.tasks.benchmarks.loading import refuse_more, warn_of_a_part
-from agpo_core.tasks.benchmarks.sources import Incomplete, jsonl
+from agpo_core.grading import Graded
+from agpo_core.tasks.benchmarks.loader import refuse_more, warn_of_a_part
+from agpo_core.tasks.benchmarks.sources import Hub, Incomplete, from_hub, jsonl, official_folder
 from agpo_core.tasks.micro import ENDS, SIZES, Item, MicroTask, pool
+from agpo_core.tasks.problem import Problem, Task, check_split
 
 PEOPLE = tuple(range(2, 9))  # of the released puzzles
 TRAIN_PEOPLE = (2, 3)  # R++ Fig. 4
@@ -169,11 +170,11 @@ class Knights(MicroTask):
 
     stands_in_for = "Knights and Knaves"
     slip_share = (0.25, 0.7)
-    people: int
 
-    def __init_subclass__(cls, people: int):
-        cls.people, cls.name = people, f"knights_{people}"
-        cls.title = f"Knights and Knaves, {people} people, in a compact form"
+    def __init__(self, people: int, data_dir: str | None = None):
+        """`data_dir` is accepted because every task takes one; a procedural task reads no files."""
+        self.people, self.name, self.arguments = people, f"knights_{people}", (people,)
+        self.title = f"Knights and Knaves, {people} people, in a compact form"
 
     def draw(self, rng, index):
         statements = draw_statements(rng, self.people)
@@ -201,27 +202,6 @@ class Knights(MicroTask):
         if not letters or len(names) < len(letters) or not names <= set(NAMES):
             return None  # nobody named, somebody named twice, or a letter that is no name
         return ",".join(sorted(letters, key=str.upper))
-
-
-class Knights2(Knights, people=2): ...
-
-
-class Knights3(Knights, people=3): ...
-
-
-class Knights4(Knights, people=4): ...
-
-
-class Knights5(Knights, people=5): ...
-
-
-class Knights6(Knights, people=6): ...
-
-
-class Knights7(Knights, people=7): ...
-
-
-class Knights8(Knights, people=8): ...
 
 
 # -- the published form
@@ -336,10 +316,8 @@ class KnightsInWords(InWords):
 
     def problems(self, split: str) -> list[Problem]:
         """As many puzzles as a micro-task has; the same on every call and machine."""
-        return [
-            self._problem(f"{split}-{i}", *puzzle)
-            for i, puzzle in enumerate(_drawn_in_words(self.people, _known(split)))
-        ]
+        check_split(split)
+        return [self._problem(f"{split}-{i}", *puzzle) for i, puzzle in enumerate(_drawn_in_words(self.people, split))]
 
 
 @cache
@@ -353,12 +331,6 @@ def _drawn_in_words(people: int, split: str) -> tuple[tuple[str, list[str], tupl
             text = quiz(names, statements, rng.choices(SAYINGS, k=people))
             found[text] = (text, names, *solutions(statements))
     return tuple(found.values())
-
-
-def _known(split: str) -> str:
-    if split not in SPLITS:
-        raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
-    return split
 
 
 # -- the released puzzles
@@ -393,12 +365,8 @@ class KnightsAndKnaves(InWords):
         self.people = (
             {"train": TRAIN_PEOPLE, "test": PEOPLE} if people is None else dict.fromkeys(("train", "test"), (people,))
         )
-        self.data_dir = None if data_dir is None else Path(data_dir).expanduser()
+        self.data_dir = official_folder(data_dir, FILES, HUB_ID, own="kk")
         self._loaded = cache(self._load)
-        if self.data_dir is not None and not self.data_dir.is_dir():
-            raise FileNotFoundError(
-                f"data_dir: no folder {str(self.data_dir)!r}; give one with {FILES}, or null for the hub's {HUB_ID}"
-            )
 
     def problems(self, split: str) -> list[Problem]:
         """Train without its last puzzles, these as dev, and the official test split.
@@ -410,7 +378,8 @@ class KnightsAndKnaves(InWords):
                 puzzle whose solution is not its only one.
             ConnectionError: the hub cannot be reached and its copy is not cached.
         """
-        official = "test" if _known(split) == "test" else "train"
+        check_split(split)
+        official = "test" if split == "test" else "train"
         by_people = [self._loaded(official, people) for people in self.people[official]]
         if split == "test":
             warn_of_a_part(self.name, sum(map(len, by_people)), TEST_PUZZLES * len(by_people))
@@ -421,7 +390,10 @@ class KnightsAndKnaves(InWords):
 
     def _load(self, official: str, people: int) -> list[Problem]:
         """The puzzles of one file; an id holds the number of people and the line, from 0."""
-        rows = _from_hub(official, people) if self.data_dir is None else _from_folder(self.data_dir, official, people)
+        if self.data_dir is None:
+            rows = from_hub("knights_and_knaves", Hub(HUB_ID, f"{people}ppl", configs=(official,)), FILES)
+        else:
+            rows = _from_folder(self.data_dir, official, people)
         problems = []
         for index, (row, where) in enumerate(rows):
             text, names, roles = _checked(row, people, where)
@@ -484,26 +456,6 @@ def _from_folder(folder: Path, official: str, people: int) -> list[tuple[dict, s
         return [(row, f"data_dir: {where}") for row, where in jsonl(paths[0])]
     except ValueError as error:
         raise ValueError(f"data_dir: {error}; give {FILES}") from error
-
-
-def _from_hub(official: str, people: int) -> list[tuple[dict, str]]:
-    from datasets import load_dataset
-
-    try:
-        rows = load_dataset(HUB_ID, official, split=f"{people}ppl")
-    except Exception as error:  # the hub's client raises a dozen types, all of which mean that the data are not here
-        raise ConnectionError(
-            f"knights_and_knaves: the hub's {HUB_ID} cannot be read ({type(error).__name__}); go online, or set "
-            f"data_dir to a folder with {FILES}"
-        ) from error
-    return [(row, f"{HUB_ID} {official} {people}ppl, row {index}") for index, row in enumerate(rows)]
-
-
-# What `tasks.TASKS` names; `get_task` calls each with data_dir alone.
-InWords2, InWords3, InWords4, InWords5, InWords6, InWords7, InWords8 = (partial(KnightsInWords, n) for n in PEOPLE)
-Released2, Released3, Released4, Released5, Released6, Released7, Released8 = (
-    partial(KnightsAndKnaves, n) for n in PEOPLE
-)
 
 
 # -- analysis

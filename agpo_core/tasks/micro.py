@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
-from agpo_core.tasks import SPLITS, Graded, Problem
+from agpo_core.grading import Graded
 from agpo_core.tasks.expressions import outputs
+from agpo_core.tasks.problem import Problem, check_split
 
 SIZES = {"train": 4096, "dev": 128, "test": 400}
 # Sixteenths of the prompt space.
@@ -74,6 +75,7 @@ class MicroTask:
     title: str
     stands_in_for: str
     slip_share = (0.44, 0.72)  # of the demonstrations, at hardness 0 and at hardness 1
+    arguments: tuple = ()  # with which a task of the same problems is made, where its class alone does not say
 
     def __init__(self, data_dir: str | None = None):
         """`data_dir` is accepted because every task takes one; a procedural task reads no files."""
@@ -91,9 +93,8 @@ class MicroTask:
         raise NotImplementedError
 
     def problems(self, split: str) -> list[Problem]:
-        if split not in SPLITS:
-            raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
-        return list(_problems(type(self), split))
+        check_split(split)
+        return list(_problems(type(self), self.arguments, split))
 
     def grade(self, problem: Problem, completion: str) -> Graded:
         answer = self.extract(problem, completion)
@@ -116,10 +117,11 @@ class MicroTask:
 
 
 @cache
-def _problems(task: type[MicroTask], split: str) -> tuple[Problem, ...]:
+def _problems(kind: type[MicroTask], arguments: tuple, split: str) -> tuple[Problem, ...]:
+    task = kind(*arguments)
     rng, seen = Random(f"{task.name} {split}"), {}
     for index in range(SIZES[split]):
-        item = task().item(split, rng, index, seen)
+        item = task.item(split, rng, index, seen)
         name = f"{split}-{index}"
         seen[item.prompt] = Problem(task.name, name, item.prompt, item.answer, item.tests)
     return tuple(seen.values())

@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 from random import Random
 
-from agpo_core.tasks import Graded, Problem
+from agpo_core.grading import Graded
 from agpo_core.tasks.micro import Item, MicroTask
+from agpo_core.tasks.problem import Problem
 
 LETTERS = "abcdefghij"
 LONGEST = 7  # characters that cost nothing

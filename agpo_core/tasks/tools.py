@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from agpo_core import sandbox
-from agpo_core.tasks import Task
 from agpo_core.tasks.expressions import ExpressionError, evaluate, parse
+from agpo_core.tasks.problem import Task
 
 
 @dataclass(frozen=True)

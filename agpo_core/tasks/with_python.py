@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
-from agpo_core.tasks import WITH_PYTHON, Graded, Problem, Task, get_task
+from agpo_core.grading import Graded
+from agpo_core.tasks.problem import Problem, Task
 from agpo_core.tasks.tools import Python
 
 INSTRUCTION = (
@@ -51,14 +50,3 @@ class WithPython:
     def grade(self, problem: Problem, completion: str) -> Graded:
         """The benchmark's grade of what is written outside programs, one that was not finished included."""
         return self.task.grade(problem, PROGRAM.sub("", completion))
-
-
-def _with_python(name: str, data_dir: str | Path | None = None) -> WithPython:
-    return WithPython(get_task(name, data_dir))
-
-
-def __getattr__(name: str):
-    """What `tasks.TASKS` names: a constructor, which takes `data_dir` alone."""
-    if name in WITH_PYTHON:
-        return partial(_with_python, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

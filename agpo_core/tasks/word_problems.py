@@ -14,7 +14,8 @@ from functools import cache
 from random import Random
 
 from agpo_core import grading
-from agpo_core.tasks import SPLITS, Graded, Problem
+from agpo_core.grading import Graded
+from agpo_core.tasks.problem import Problem, check_split
 
 DATASET = "chain_sum"
 CONFIG = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
@@ -57,8 +58,7 @@ class WordProblems:
         Raises:
             ModuleNotFoundError: reasoning-gym is not installed.
         """
-        if split not in SPLITS:
-            raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
+        check_split(split)
         return list(_problems(split))
 
     def grade(self, problem: Problem, completion: str) -> Graded:

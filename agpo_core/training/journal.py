@@ -14,7 +14,7 @@ from agpo_core.jobs.progress import Lines
 from agpo_core.rollouts.rollout import Rollouts
 from agpo_core.training.batch import Batch
 from agpo_core.training.ranks import Ranks
-from agpo_core.training.watch import Watch
+from agpo_core.training.run_warnings import RunWarnings
 
 
 class Journal:
@@ -32,7 +32,7 @@ class Journal:
         self.config, self.run_dir, self.horizon, self.ranks = config, run_dir, horizon, ranks
         self.lines = Lines(run_dir, horizon) if progress else None
         said = (line["rule"] for line in self._read("warnings.jsonl"))
-        self.watch = Watch(config, self._read("metrics.jsonl"), said)
+        self.rules = RunWarnings(config, self._read("metrics.jsonl"), said)
 
     def _read(self, name: str) -> list[dict]:
         path = self.run_dir / name
@@ -136,7 +136,7 @@ class Journal:
         if row["failed_grades"]:
             first, *_ = gather_object(failures[:1])
             sentence = f"{row['failed_grades']} x grading failed, which counts as reward 0. The first: {first}."
-            self.warn(self.watch.once("grading_fails", sentence))
+            self.warn(self.rules.once("grading_fails", sentence))
         undocumented = row.keys() - metrics.LOGGED.keys()
         assert not undocumented, f"metrics.LOGGED lacks {sorted(undocumented)}"
         if self.ranks.is_main:
@@ -144,7 +144,7 @@ class Journal:
             provenance.append_jsonl(self.run_dir / "metrics.jsonl", row)
             if self.lines:
                 self.lines.see(row)
-            self.warn(self.watch.see(row))
+            self.warn(self.rules.see(row))
 
     def warn(self, found: list[tuple[str, str]]) -> None:
         """Say it in the log, and keep it for the notebook.

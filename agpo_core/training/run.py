@@ -119,11 +119,11 @@ class Run:
             self.journal.warn([("horizon_extended", EXTENDED.format(
                 extended_from, config.horizon, config.horizon_unit, self.horizon.updates
             ))])  # fmt: skip
-        self.journal.warn(self.journal.watch.see())
+        self.journal.warn(self.journal.rules.see())
         if self.horizon.updates == 0:
             self.evaluate_dev()
             if self.evaluations["dev"]:
-                self.journal.warn(self.journal.watch.see_start(self.evaluations["dev"][0]))
+                self.journal.warn(self.journal.rules.see_start(self.evaluations["dev"][0]))
 
     def _forbidden(self, tasks: dict[str, Task]) -> set[tuple[str, str]]:
         """Training problems that stand in an evaluation set, as (task, id); the run's folder keeps which, and where."""

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agpo_core.grading import canonical, extract, grade
-from agpo_core.grading.numerals import last_number
 from agpo_core.tasks import Graded
 from tests.data import DATA, needs_data
 
@@ -35,30 +34,10 @@ from tests.data import DATA, needs_data
         ("$-5", "-5"),
         ("(-3)", "-3"),
         ("-0.0", "0"),
-        ("9" * 5000, "9" * 5000),  # longer than Python's limit for int(text)
     ],
 )
 def test_a_number_has_one_canonical_form(text, answer):
-    assert last_number(text) == answer
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("16 - 3 - 4 = 9 eggs, so she makes 9 * 2 = $18 every day.", "18"),
-        ("The answer is 72, in total, so that is all.", "72"),
-        ("so 5-3", "3"),  # a minus between two numbers is no sign
-        ("10, 20", "20"),  # a list, not a thousands separator
-        ("1,2345", "2345"),
-        ("**18**", "18"),
-        (r"\boxed{18}", "18"),
-        ("no number at all", None),
-        ("", None),
-        ("$%,.-#", None),
-    ],
-)
-def test_the_flexible_reading_takes_the_last_number(text, answer):
-    assert last_number(text) == answer
+    assert canonical(text, "gsm8k") == answer
 
 
 @pytest.mark.parametrize("text", ["#### 72", "####72", "#### $72", "#### 72%", "#### 72.00", "#### 72.", "#### **72**"])
@@ -98,8 +77,8 @@ def test_votes_agree_exactly_when_rewards_do():
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=3), st.decimals(min_value=-99, max_value=99, places=2))
 def test_canonical_forms_are_equal_exactly_when_the_numbers_are(a, b):
     for x, y in ((a, b), (a, a), (b, b)):
-        assert (last_number(f"{x:f}") == last_number(f"{y:,f}")) == (x == y)
-    assert Decimal(last_number(f"{a:,f}")) == a
+        assert (canonical(f"{x:f}", "gsm8k") == canonical(f"{y:,f}", "gsm8k")) == (x == y)
+    assert Decimal(canonical(f"{a:,f}", "gsm8k")) == a
 
 
 @given(st.text())
@@ -125,7 +104,7 @@ def test_the_released_model_solutions_are_judged_as_their_release_judges_them():
     for row in map(json.loads, lines):
         for solution in (value for value in row.values() if isinstance(value, dict)):
             judged += 1
-            gold = last_number(row["ground_truth"])
+            gold = canonical(extract(row["ground_truth"], "gsm8k"), "gsm8k")
             if grade(solution["solution"], gold, "gsm8k").reward != solution["is_correct"]:
                 wrong.append(solution)
     assert judged == 800  # 200 problems, four models
@@ -139,4 +118,4 @@ def test_both_rules_read_the_official_answer_out_of_every_official_solution(spli
         solution = json.loads(line)["answer"]
         official = solution.split("#### ")[1].replace(",", "")
         found = canonical(extract(solution, "gsm8k"), "gsm8k")
-        assert found == last_number(solution) == canonical(official, "gsm8k")
+        assert found == canonical(official, "gsm8k")

@@ -10,7 +10,7 @@ import pytest
 
 from agpo_core.grading import PROFILES, canonical, equivalent, extract
 from agpo_core.grading.cases import load_cases
-from agpo_core.grading.core import forget
+from agpo_core.grading.grader import forget
 
 HUGE = [
     "9**9**9", "9^{9^{9^9}}", "2^{2^{2^{2^{2^2}}}}", "(9^{9^9})!", "((9!)!)!", "999999!", "10^{10^{10}}", "9" * 3999,

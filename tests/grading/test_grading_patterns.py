@@ -15,7 +15,7 @@ import pytest
 
 from agpo_core.grading import PROFILES, canonical, equivalent, extract, grade
 from agpo_core.grading import patterns as patterns_module
-from agpo_core.grading.core import forget
+from agpo_core.grading.grader import forget
 from agpo_core.grading.patterns import PATTERNS, pattern
 from tests.data import DATA, needs_data
 

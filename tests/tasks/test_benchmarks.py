@@ -16,7 +16,7 @@ from agpo_core import grading
 from agpo_core.tasks import MICRO_TASKS, TASKS, get_task
 from agpo_core.tasks.__main__ import main
 from agpo_core.tasks.benchmarks import BENCHMARKS, LISTED, few_shot_prompt, listing
-from agpo_core.tasks.benchmarks.loading import draw
+from agpo_core.tasks.benchmarks.loader import draw
 from agpo_core.tasks.benchmarks.sources import all_shards
 from agpo_core.tasks.benchmarks.table import BOXED, MATH_SUBJECTS, MMLU_SUBJECTS
 from tests.data import DATA, needs_data
@@ -138,8 +138,17 @@ ORZ = [[{"from": "human", "value": f"Find {n}."}, {"from": "assistant", "ground_
        for n in range(60)]  # fmt: skip
 DAPO = [(f"How many are {n} things?", str(n)) for n in range(60)]
 
+GSM8K = {
+    split: plain(*((f"1000 + {n}?", f"It is that.\n#### {1000 + n:,}") for n in numbers), question="question")
+    for split, numbers in {"train": range(203), "test": range(300, 302)}.items()
+}
+
 # name -> files, and what the hub holds under (id, configuration, split)
 SAMPLES = {
+    "gsm8k": (
+        {f"gsm8k/{split}.jsonl": lines(*rows) for split, rows in GSM8K.items()},
+        {("openai/gsm8k", "main", split): rows for split, rows in GSM8K.items()},
+    ),
     "math": (math_files("train") | math_files("test"), math_hub("train") | math_hub("test")),
     "math500": (
         {"math500/test.jsonl": lines(*plain(("Convert.", "\\left( 3, \\frac{\\pi}{2} \\right)"), subject="P"))},
@@ -257,7 +266,7 @@ def all_problems(task):
 
 def test_every_benchmark_is_a_task_and_has_a_sample_here():
     assert set(SAMPLES) == set(BENCHMARKS) <= set(TASKS)
-    assert set(LISTED) - set(BENCHMARKS) == {"gsm8k", "code_contests", "knights_and_knaves"}
+    assert set(LISTED) - set(BENCHMARKS) == {"code_contests", "knights_and_knaves"}
 
 
 @pytest.mark.parametrize("name", [name for name, (_, hub) in SAMPLES.items() if hub])
@@ -332,10 +341,10 @@ def test_the_data_folder_may_be_the_benchmarks_own_or_that_of_several(tmp_path):
     assert len(get_task("math500", str(tmp_path)).problems("test")) == 1
 
 
-@pytest.mark.parametrize("name", ["gsm8k", "code_contests"])
-def test_benchmarks_with_their_own_modules_find_their_folder_too(name, tmp_path):
-    (tmp_path / name).mkdir()
-    assert get_task(name, tmp_path).data_dir == tmp_path / name
+@pytest.mark.parametrize(("name", "own"), [("code_contests", "code_contests"), ("knights_and_knaves_3", "kk")])
+def test_benchmarks_with_their_own_modules_find_their_folder_too(name, own, tmp_path):
+    (tmp_path / own).mkdir()
+    assert get_task(name, tmp_path).data_dir == get_task(name, tmp_path / own).data_dir == tmp_path / own
     assert get_task(name, tmp_path / name).data_dir == tmp_path / name
 
 
@@ -390,7 +399,7 @@ EVALUATION_ONLY = [name for name, benchmark in BENCHMARKS.items() if benchmark.e
 
 
 def test_training_sets_are_those_of_the_papers_and_all_else_is_for_evaluation():
-    assert set(BENCHMARKS) - set(EVALUATION_ONLY) == {"math", "orz", "dapo"}
+    assert set(BENCHMARKS) - set(EVALUATION_ONLY) == {"gsm8k", "math", "orz", "dapo"}
 
 
 @pytest.mark.parametrize("name", EVALUATION_ONLY)
@@ -769,6 +778,7 @@ def test_prompts_without_right_answers_are_not_graded_by_rule(name, tmp_path):
 # ── the real files ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 COUNTS = {
+    ("gsm8k", "train"): 1000, ("gsm8k", "test"): 1319,
     ("math", "train"): 999, ("math", "test"): 219, ("math500", "test"): 500, ("ocw", "test"): 272,
     ("sat_math", "test"): 220, ("sat_llemma", "test"): 32, ("mmlu_stem", "dev"): 321, ("mmlu_stem", "test"): 900,
     ("cmath", "dev"): 600, ("cmath", "test"): 1098, ("gaokao_cloze", "test"): 118, ("gaokao_qa", "test"): 351,
@@ -813,9 +823,8 @@ def test_every_gold_in_an_answer_sentence_is_found_and_right_and_the_next_ones_i
 
 
 @needs_data
-@pytest.mark.parametrize("name", ["gsm8k", "code_contests"])
-def test_benchmarks_with_their_own_modules_load_from_the_common_folder(name):
-    assert len(get_task(name, DATA).problems("test")) == {"gsm8k": 1319, "code_contests": 60}[name]
+def test_a_benchmark_with_a_module_of_its_own_loads_from_the_common_folder():
+    assert len(get_task("code_contests", DATA).problems("test")) == 60
 
 
 @needs_data

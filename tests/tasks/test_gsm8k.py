@@ -7,8 +7,10 @@ import types
 import pytest
 
 from agpo_core.tasks import Graded, get_task
-from agpo_core.tasks.gsm8k import DEV_PROBLEMS, INSTRUCTION
+from agpo_core.tasks.benchmarks import BENCHMARKS
 from tests.data import DATA, needs_data
+
+DEV_PROBLEMS, INSTRUCTION = BENCHMARKS["gsm8k"].last_as_dev, BENCHMARKS["gsm8k"].own_instruction
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records
 
@@ -59,7 +61,9 @@ def test_a_completion_is_graded_by_its_marked_number_or_its_last_one(folder):
 def test_a_missing_folder_or_file_is_named_with_the_remedy(tmp_path):
     with pytest.raises(FileNotFoundError, match="data_dir: no folder .*nowhere.*train.jsonl and .*openai/gsm8k"):
         get_task("gsm8k", data_dir=str(tmp_path / "nowhere"))
-    with pytest.raises(FileNotFoundError, match="data_dir: .* has no test.jsonl; put there"):
+    with pytest.raises(
+        FileNotFoundError, match="data_dir: .* has no test split of gsm8k; give train.jsonl and test.jsonl"
+    ):
         get_task("gsm8k", data_dir=str(tmp_path)).problems("test")
 
 

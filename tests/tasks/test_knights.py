@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 from collections import Counter
+from functools import partial
 from itertools import islice, product
 from random import Random
 
@@ -21,6 +22,7 @@ from agpo_core.tasks.knights import (
     INSTRUCTION,
     PEOPLE,
     SAYINGS,
+    Knights,
     KnightsAndKnaves,
     KnightsInWords,
     claim,
@@ -39,7 +41,7 @@ from tests.data import DATA, needs_data
 KK = DATA / "kk"
 pytestmark = pytest.mark.filterwarnings("ignore:.*test records are here")  # the files here hold a few records
 
-COMPACT = {people: getattr(knights, f"Knights{people}") for people in PEOPLE}
+COMPACT = {people: partial(Knights, people) for people in PEOPLE}
 K, N = "telling-truth", "lying"
 
 
@@ -257,10 +259,10 @@ def test_the_training_split_is_full_and_apart_from_dev_and_test(people):
 def test_problems_are_the_same_in_another_process():
     code = (
         "from agpo_core.tasks import knights\n"
-        "print([c().problems('dev') for c in (knights.Knights2, knights.Knights8, knights.InWords4)])"
+        "print([task.problems('dev') for task in (knights.Knights(2), knights.Knights(8), knights.KnightsInWords(4))])"
     )
     there = subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "1"}, text=True)
-    here = [make().problems("dev") for make in (knights.Knights2, knights.Knights8, knights.InWords4)]
+    here = [task.problems("dev") for task in (Knights(2), Knights(8), KnightsInWords(4))]
     assert there.strip() == repr(here)
 
 
@@ -278,7 +280,7 @@ def test_a_demonstration_is_right_a_slipped_one_never_and_its_answer_solves_the_
 
 def test_slips_are_rare_after_one_thing_said_last_and_usual_after_a_compound():
     slips = {False: [], True: []}
-    for prompt, completion in islice(knights.Knights2().demonstrations(seed=0), 1500):
+    for prompt, completion in islice(Knights(2).demonstrations(seed=0), 1500):
         first, last = ((name, said) for name, said in (part.split(":") for part in prompt[:-1].split(";")))
         (roles,) = [
             roles
@@ -307,7 +309,7 @@ def spoken(said, roles):
 def test_the_answer_says_who_tells_the_truth():
     # B says that C is a knave, C says that both have the same role. C a knight: B is one too, but says C is a knave.
     # So C is a knave, B has told the truth, and "the same role" is the lie it should be.
-    task = knights.Knights2()
+    task = Knights(2)
     problem = Problem("knights_2", "", "B:c;C:B=C?", "Bc")
     for right in ("Bc", "cB", "B, c.", " B;c!", "B c"):
         assert task.grade(problem, right) == Graded(1.0, "B,c")
@@ -320,7 +322,7 @@ def test_the_answer_says_who_tells_the_truth():
 @settings(deadline=None, derandomize=True, max_examples=60)
 @given(completion=st.text(max_size=40) | st.text(alphabet="ABCDabcd ;.?", max_size=12))
 def test_no_completion_gets_an_exception_out_of_either_grader(completion):
-    for task in (knights.Knights3(), knights.InWords3()):
+    for task in (Knights(3), KnightsInWords(3)):
         graded = task.grade(task.problems("dev")[0], completion)
         assert graded.reward in (0, 1)
         assert graded.reward == 0 or graded.answer is not None
@@ -328,7 +330,7 @@ def test_no_completion_gets_an_exception_out_of_either_grader(completion):
 
 
 def test_an_unknown_split_is_refused_with_the_known_ones():
-    for task in (knights.Knights2(), knights.InWords2(), KnightsAndKnaves()):
+    for task in (Knights(2), KnightsInWords(2), KnightsAndKnaves()):
         with pytest.raises(ValueError, match="train, dev, test"):
             task.problems("validation")
 

@@ -13,7 +13,7 @@ from agpo_core.advantages import group_advantages
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.experiments import grid, profiles
 from agpo_core.models import reward_start
-from agpo_core.models.reward_start import preference_pairs, reward_model_on
+from agpo_core.models.reward_start import judged_pairs, reward_model_on
 from agpo_core.recipes import resolve
 from agpo_core.rollouts import policy
 from agpo_core.rollouts.loading import load_policy
@@ -442,11 +442,11 @@ def test_dpo_ranks_by_the_model_s_score(config, tmp_path, by_hand, monkeypatch):
 
 def test_preferences_are_drawn_on_two_different_samples_of_the_policy():
     model, tokenizer = random_model("qwen2")
-    pairs = preference_pairs(model, tokenizer, seed=1, count=20)
+    pairs = judged_pairs(model, tokenizer, seed=1, count=20)
     assert 0 < len(pairs) <= 20
-    assert pairs == preference_pairs(model, tokenizer, seed=1, count=20)
+    assert pairs == judged_pairs(model, tokenizer, seed=1, count=20)
     assert all(prompt[-1] == ":" and chosen != rejected for prompt, chosen, rejected in pairs)
-    cold = preference_pairs(model, tokenizer, seed=1, count=20, temperature=1.0e-3)
+    cold = judged_pairs(model, tokenizer, seed=1, count=20, temperature=1.0e-3)
     assert all(gold_reward(p, c) >= gold_reward(p, r) for p, c, r in cold)
     assert {frozenset(pair) for pair in cold} == {frozenset(pair) for pair in pairs}  # the same strings
 

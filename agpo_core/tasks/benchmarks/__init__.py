@@ -2,17 +2,15 @@
 
     table.py      the benchmarks as data: kind, profile, splits, files and hub ids, schemas
     sources.py    strict readers: rows with the place where each stands
-    records.py    schemas: from a row to a record, or what is wrong with it
-    loading.py    the one way from the table to records
+    schemas.py    from a row to a record, or what is wrong with it
+    loader.py     the one way from the table to records
     task.py       splits, prompts, grades
     few_shot.py   the official few-shot prompts
     listing.py    the command line's `list` and `show`
 
-The same records come out of every source of a benchmark. GSM8K, CodeContests, and Knights and Knaves have modules of
-their own.
+The same records come out of every source of a benchmark. CodeContests and Knights and Knaves, whose answers are
+programs and roles, have modules of their own, and share the readers.
 """
-
-from functools import partial
 
 from agpo_core.tasks.benchmarks.few_shot import FewShot, few_shot_prompt
 from agpo_core.tasks.benchmarks.table import BENCHMARKS, LISTED, Benchmark
@@ -27,10 +25,3 @@ __all__ = [
     "LISTED",
     "few_shot_prompt",
 ]
-
-
-def __getattr__(name: str):
-    """What `tasks.TASKS` names: a benchmark's constructor, which takes `data_dir` alone."""
-    if name in BENCHMARKS:
-        return partial(BenchmarkTask, BENCHMARKS[name])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

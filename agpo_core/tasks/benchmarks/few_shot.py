@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agpo_core.files import text_of
-from agpo_core.tasks import Problem, Task
-from agpo_core.tasks.benchmarks.records import LETTERS
+from agpo_core.tasks.benchmarks.schemas import LETTERS
 from agpo_core.tasks.benchmarks.task import asked
+from agpo_core.tasks.problem import Problem, Task
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,6 @@ def _find(task: Task, names: tuple[str, ...], remedy: str) -> Path:
 
 def question_of(task: Task, problem: Problem) -> str:
     """What a problem asks, with its options and without the instruction how to answer."""
-    if task.name == "gsm8k":
-        from agpo_core.tasks.gsm8k import INSTRUCTION
-
-        return problem.prompt.removesuffix(f"\n{INSTRUCTION}")
     return asked(problem, task.benchmark.language)
 
 

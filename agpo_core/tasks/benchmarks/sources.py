@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agpo_core.files import text_of
-from agpo_core.tasks.benchmarks.records import Schema
+from agpo_core.tasks.benchmarks.schemas import Schema
 
 Rows = Iterable[tuple[object, str]]  # row, and "file, line n"
 
@@ -39,9 +39,31 @@ class Hub:
 
     id: str
     split: str
-    schema: Schema
+    schema: Schema | None = None  # None: the task reads the rows itself
     configs: tuple[str | None, ...] = (None,)
     data_files: str | None = None  # of a repository that holds several data sets
+    columns: tuple[str, ...] | None = None  # those that are read; None: all
+
+
+def official_folder(data_dir: str | Path | None, release: str, hub_id: str | None, own: str = "") -> Path | None:
+    """The folder of a task's official files; None: they come from the hub.
+
+    Args:
+        data_dir: the folder that was asked for, or None.
+        release, hub_id: the files in words, and where the hub has them, for the message.
+        own: name of the task's own folder below one of several benchmarks' files.
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+    if data_dir is None:
+        return None
+    folder = Path(data_dir).expanduser()
+    if own and (folder / own).is_dir():
+        folder = folder / own
+    if not folder.is_dir():
+        or_hub = f", or null for the hub's {hub_id}" if hub_id else ""
+        raise FileNotFoundError(f"data_dir: no folder {str(folder)!r}; give one with {release}{or_hub}")
+    return folder
 
 
 def jsonl(path: Path) -> Rows:
@@ -82,14 +104,14 @@ def json_array(path: Path) -> Rows:
     return [(row, f"{path}, record {index}") for index, row in enumerate(rows)]
 
 
-def parquet(path: Path) -> Rows:
-    """Rows as they are read: DAPO's file holds each of its prompts a hundred times."""
+def parquet(path: Path, columns: tuple[str, ...] | None = None, at_once: int = 65_536) -> Rows:
+    """Rows as they are read, `at_once` together: DAPO's file holds each of its prompts a hundred times."""
     import pyarrow
     import pyarrow.parquet
 
     index = 0
     try:
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(at_once, columns=columns and list(columns)):
             for row in batch.to_pylist():
                 yield row, f"{path}, row {index}"
                 index += 1
@@ -189,6 +211,8 @@ def from_hub(name: str, hub: Hub, release: str) -> Rows:
         keywords = {} if hub.data_files is None else {"data_files": {hub.split: hub.data_files}}
         try:
             rows = load_dataset(*arguments, split=hub.split, **keywords)
+            if hub.columns is not None:
+                rows = rows.select_columns(list(hub.columns))
         except Exception as error:  # the hub's client raises a dozen types, all of which mean: the data are not here
             raise ConnectionError(
                 f"{name}: the hub's {hub.id} cannot be read ({type(error).__name__}); go online, or set data_dir to a "

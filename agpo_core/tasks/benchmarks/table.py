@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from agpo_core.tasks.benchmarks import records
+from agpo_core.tasks.benchmarks import schemas
 from agpo_core.tasks.benchmarks.sources import (
     Files,
     Hub,
@@ -43,6 +43,9 @@ class Benchmark:
         deduplicated: whether records with the same question are one.
         not_by_rule: records that no rule can grade (they equal their own wording alone), each with the reason.
         golds: what every gold is, in words and as a pattern of its canonical answer; None: all that the profile reads.
+        last_as_dev: where there is no official dev split, so many of the last records of train are it; 0: see
+            `BenchmarkTask`.
+        own_instruction: what follows a question in training, where it is not DeepSeekMath's zero-shot instruction.
     """
 
     name: str
@@ -61,10 +64,17 @@ class Benchmark:
     deduplicated: bool = False
     not_by_rule: Mapping[str, str] = field(default_factory=dict)
     golds: tuple[str, str] | None = None
+    last_as_dev: int = 0
+    own_instruction: str = ""
 
     @property
     def instruction(self) -> str:
         """What follows a question, zero-shot."""
+        return self.own_instruction or self.zero_shot
+
+    @property
+    def zero_shot(self) -> str:
+        """What follows it in DeepSeekMath's zero-shot evaluation."""
         return "" if self.kind == "prompt" else BOXED[self.language]
 
 
@@ -89,34 +99,46 @@ MMLU_SUBJECTS = (
 
 
 def _math_files(split: str) -> Files:
-    return Files(tuple(f"{split}/{subject}/*.json" for subject in MATH_SUBJECTS), json_object, records.math)
+    return Files(tuple(f"{split}/{subject}/*.json" for subject in MATH_SUBJECTS), json_object, schemas.math)
 
 
 def _math_hub(split: str) -> Hub:
-    return Hub("EleutherAI/hendrycks_math", split, records.math, MATH_SUBJECTS)
+    return Hub("EleutherAI/hendrycks_math", split, schemas.math, MATH_SUBJECTS)
 
 
 def _mmlu_files(split: str) -> Files:
-    return Files(tuple(f"{split}/{subject}_{split}.csv" for subject in MMLU_SUBJECTS), mmlu_csv, records.mmlu)
+    return Files(tuple(f"{split}/{subject}_{split}.csv" for subject in MMLU_SUBJECTS), mmlu_csv, schemas.mmlu)
 
 
 def _mmlu_hub(split: str) -> Hub:
-    return Hub("cais/mmlu", split, records.mmlu, MMLU_SUBJECTS)
+    return Hub("cais/mmlu", split, schemas.mmlu, MMLU_SUBJECTS)
 
 
-def _lines(pattern: str, schema: records.Schema) -> tuple[Files, ...]:
+def _lines(pattern: str, schema: schemas.Schema) -> tuple[Files, ...]:
     return (Files((pattern,), jsonl, schema),)
 
 
 def _competition(*folders: str) -> Files:
-    return Files(tuple(f"{folder}/answers.csv" for folder in folders), matharena, records.contest)
+    return Files(tuple(f"{folder}/answers.csv" for folder in folders), matharena, schemas.contest)
 
 
 _AGIEVAL = ("agieval/v1", "agieval/data/v1", "data/v1", "v1")
 _MATHARENA = ("matharena", "matharena/data", "data")
-_PLAIN = records.open_question
+_PLAIN = schemas.open_question
 
 _TABLE = (
+    Benchmark(
+        "gsm8k", "GSM8K: grade-school word problems", "GSM8K", "en", "number", "gsm8k", GREEDY,
+        {"train": 7473, "test": 1319},
+        evaluation_only=False,
+        release="train.jsonl and test.jsonl of the official release, with a `question` and an `answer` a line",
+        folders=("gsm8k",),
+        files={split: _lines(f"{split}.jsonl", schemas.gsm8k) for split in ("train", "test")},
+        hub={split: Hub("openai/gsm8k", split, schemas.gsm8k, ("main",)) for split in ("train", "test")},
+        golds=NUMBER,
+        last_as_dev=200,
+        own_instruction='Think step by step, and end with "#### " followed by the answer as a number.',
+    ),
     Benchmark(
         "math", "MATH: competition mathematics", "MATH", "en", "formula", "math", GREEDY,
         {"train": 7500, "test": 5000},
@@ -125,7 +147,7 @@ _TABLE = (
         folders=("math/MATH", "MATH", "math"),
         files={
             # Second, a copy of train whose answers are taken out of the solutions already (agentica-project/rllm).
-            "train": (_math_files("train"), Files(("train_rllm/math.json",), json_array, records.math_answer)),
+            "train": (_math_files("train"), Files(("train_rllm/math.json",), json_array, schemas.math_answer)),
             "test": (_math_files("test"),),
         },
         hub={split: _math_hub(split) for split in ("train", "test")},
@@ -134,8 +156,8 @@ _TABLE = (
         "math500", "MATH-500: a part of MATH test", "MATH-500", "en", "formula", "math500", GREEDY, {"test": 500},
         release="test.jsonl (500 lines with `problem`, `solution`, `answer`, `subject`)",
         folders=("math500",),
-        files={"test": _lines("test.jsonl", records.named("problem", "answer", "subject"))},
-        hub={"test": Hub("HuggingFaceH4/MATH-500", "test", records.named("problem", "answer", "subject"))},
+        files={"test": _lines("test.jsonl", schemas.named("problem", "answer", "subject"))},
+        hub={"test": Hub("HuggingFaceH4/MATH-500", "test", schemas.named("problem", "answer", "subject"))},
     ),
     Benchmark(
         "ocw", "OCWCourses: undergraduate science", "OCWCourses", "en", "formula", "ocw", GREEDY, {"test": 272},
@@ -149,17 +171,17 @@ _TABLE = (
         "sat_math", "SAT-Math: AGIEval's 220 questions", "SAT", "en", "choice", "sat_math", GREEDY, {"test": 220},
         release="sat-math.jsonl of AGIEval's data/v1",
         folders=_AGIEVAL,
-        files={"test": _lines("sat-math.jsonl", records.agieval_choice)},
+        files={"test": _lines("sat-math.jsonl", schemas.agieval_choice)},
         hub={"test": Hub("hails/agieval-sat-math", "test", partial(
-            records.agieval_choice_on_hub, head="Q: ", tail=" Answer Choices: "))},
+            schemas.agieval_choice_on_hub, head="Q: ", tail=" Answer Choices: "))},
     ),
     Benchmark(
         "sat_llemma", "SAT of May 2023: Llemma's 32 questions", "SAT", "en", "choice", "sat", GREEDY, {"test": 32},
         release="test.jsonl (32 lines with `question`, `options`, `Answer`)",
         folders=("sat", "math_sat"),
-        files={"test": _lines("test.jsonl", records.sat)},
+        files={"test": _lines("test.jsonl", schemas.sat)},
         hub={"test": Hub("mcaleste/sat_multiple_choice_math_may_23", "train", partial(
-            records.sat, question="Question", options="Possible Answers", answer="Answer"))},
+            schemas.sat, question="Question", options="Possible Answers", answer="Answer"))},
     ),
     Benchmark(
         "mmlu_stem", "MMLU-STEM: 18 subjects", "MMLU-STEM", "en", "choice", "mmlu_stem", GREEDY,
@@ -175,12 +197,12 @@ _TABLE = (
         release="cmath_dev.jsonl and test.jsonl (lines with `input` or `question`, and `golden`)",
         folders=("cmath",),
         files={
-            "dev": _lines("cmath_dev.jsonl", records.named("input", "golden")),
-            "test": _lines("test.jsonl", records.named("question", "golden")),
+            "dev": _lines("cmath_dev.jsonl", schemas.named("input", "golden")),
+            "test": _lines("test.jsonl", schemas.named("question", "golden")),
         },
         hub={
-            "dev": Hub("weitianwen/cmath", "validation", records.named("question", "golden")),
-            "test": Hub("weitianwen/cmath", "test", records.named("question", "golden")),
+            "dev": Hub("weitianwen/cmath", "validation", schemas.named("question", "golden")),
+            "test": Hub("weitianwen/cmath", "test", schemas.named("question", "golden")),
         },
         golds=NUMBER,
     ),
@@ -189,8 +211,8 @@ _TABLE = (
         GREEDY, {"test": 118},
         release="gaokao-mathcloze.jsonl of AGIEval's data/v1",
         folders=_AGIEVAL,
-        files={"test": _lines("gaokao-mathcloze.jsonl", records.agieval_cloze)},
-        hub={"test": Hub("hails/agieval-gaokao-mathcloze", "test", records.agieval_cloze_on_hub)},
+        files={"test": _lines("gaokao-mathcloze.jsonl", schemas.agieval_cloze)},
+        hub={"test": Hub("hails/agieval-gaokao-mathcloze", "test", schemas.agieval_cloze_on_hub)},
         not_by_rule={"test-21": "two conditions in words"},
     ),
     Benchmark(
@@ -198,17 +220,17 @@ _TABLE = (
         GREEDY, {"test": 351},
         release="gaokao-mathqa.jsonl of AGIEval's data/v1",
         folders=_AGIEVAL,
-        files={"test": _lines("gaokao-mathqa.jsonl", records.agieval_choice)},
+        files={"test": _lines("gaokao-mathqa.jsonl", schemas.agieval_choice)},
         hub={"test": Hub("hails/agieval-gaokao-mathqa", "test", partial(
-            records.agieval_choice_on_hub, head="问题：", tail=" 选项："))},
+            schemas.agieval_choice_on_hub, head="问题：", tail=" 选项："))},
     ),
     Benchmark(
         "aime24", "AIME 2024", "AIME-24", "en", "number", "aime24", AVERAGE, {"test": 30},
         release="test.jsonl (`problem`, `answer`), or MathArena's aime/aime_2024_I and aime_2024_II",
         folders=("aime24", *_MATHARENA),
-        files={"test": (*_lines("test.jsonl", records.contest), _competition("aime/aime_2024_I", "aime/aime_2024_II"))},
+        files={"test": (*_lines("test.jsonl", schemas.contest), _competition("aime/aime_2024_I", "aime/aime_2024_II"))},
         hub={"test": Hub("Maxwell-Jia/AIME_2024", "train", partial(
-            records.contest, question="Problem", answer="Answer"))},
+            schemas.contest, question="Problem", answer="Answer"))},
         golds=AIME,
     ),
     Benchmark(
@@ -217,19 +239,19 @@ _TABLE = (
         "`reward_model`), or MathArena's aime/aime_2025_I and aime_2025_II",
         folders=("aime25", *_MATHARENA),
         files={"test": (
-            Files(("test2025-I.jsonl", "test2025-II.jsonl"), jsonl, records.contest),
-            Files(("aime25.parquet",), parquet, records.chat_prompt),
+            Files(("test2025-I.jsonl", "test2025-II.jsonl"), jsonl, schemas.contest),
+            Files(("aime25.parquet",), parquet, schemas.chat_prompt),
             _competition("aime/aime_2025_I", "aime/aime_2025_II"),
         )},
-        hub={"test": Hub("math-ai/aime25", "test", records.contest)},
+        hub={"test": Hub("math-ai/aime25", "test", schemas.contest)},
         golds=AIME,
     ),
     Benchmark(
         "amc23", "AMC 12 2023", "AMC-23", "en", "number", "amc23", AVERAGE, {"test": 40},
         release="test.jsonl (`question`, `answer`)",
         folders=("amc23",),
-        files={"test": _lines("test.jsonl", partial(records.contest, question="question"))},
-        hub={"test": Hub("math-ai/amc23", "test", partial(records.contest, question="question"))},
+        files={"test": _lines("test.jsonl", partial(schemas.contest, question="question"))},
+        hub={"test": Hub("math-ai/amc23", "test", partial(schemas.contest, question="question"))},
         golds=NUMBER,
     ),
     *(
@@ -239,7 +261,7 @@ _TABLE = (
             release=f"MathArena's hmmt/hmmt_feb_{year} (answers.csv, problems/)",
             folders=_MATHARENA,
             files={"test": (_competition(f"hmmt/hmmt_feb_{year}"),)},
-            hub={"test": Hub(f"MathArena/hmmt_feb_{year}", "train", records.contest)},
+            hub={"test": Hub(f"MathArena/hmmt_feb_{year}", "train", schemas.contest)},
         )
         for year in (2024, 2025)
     ),
@@ -251,7 +273,7 @@ _TABLE = (
             release=f"MathArena's cmimc/cmimc_{year} (answers.csv, problems/)",
             folders=_MATHARENA,
             files={"test": (_competition(f"cmimc/cmimc_{year}"),)},
-            hub={} if year == 2024 else {"test": Hub(f"MathArena/cmimc_{year}", "train", records.contest)},
+            hub={} if year == 2024 else {"test": Hub(f"MathArena/cmimc_{year}", "train", schemas.contest)},
         )
         for year, size in ((2024, 30), (2025, 40))
     ),
@@ -261,18 +283,18 @@ _TABLE = (
         release="arena-hard-v0.1/question.jsonl of the official release, in its schema of 2024 or 2025",
         folders=("arena_hard", "data"),
         files={"test": (
-            *_lines("arena-hard-v0.1/question.jsonl", records.prompt_only),
-            *_lines("arena-hard-v0.1-2025/question.jsonl", records.prompt_only),
+            *_lines("arena-hard-v0.1/question.jsonl", schemas.prompt_only),
+            *_lines("arena-hard-v0.1-2025/question.jsonl", schemas.prompt_only),
         )},
-        hub={"test": Hub("lmarena-ai/arena-hard-auto-v0.1", "train", records.prompt_only)},
+        hub={"test": Hub("lmarena-ai/arena-hard-auto-v0.1", "train", schemas.prompt_only)},
     ),
     Benchmark(
         "arena_hard_v2", "Arena-Hard v2.0: prompts of users", "Chat-Arena-Hard", "en", "prompt", None,
         "win rate, by a judge", {"test": 750},
         release="arena-hard-v2.0/question.jsonl of the official release",
         folders=("arena_hard", "data"),
-        files={"test": _lines("arena-hard-v2.0/question.jsonl", records.prompt_only)},
-        hub={"test": Hub("lmarena-ai/arena-hard-auto", "train", records.prompt_only,
+        files={"test": _lines("arena-hard-v2.0/question.jsonl", schemas.prompt_only)},
+        hub={"test": Hub("lmarena-ai/arena-hard-auto", "train", schemas.prompt_only,
                          data_files="data/arena-hard-v2.0/question.jsonl")},
     ),
     Benchmark(
@@ -280,8 +302,8 @@ _TABLE = (
         evaluation_only=False,
         release="orz_math_57k_collected.json of the official release",
         folders=("orz", "data"),
-        files={"train": (Files(("orz_math_57k_collected.json",), json_array, records.orz),)},
-        hub={"train": Hub("Open-Reasoner-Zero/orz_math_57k_collection", "train", records.orz)},
+        files={"train": (Files(("orz_math_57k_collected.json",), json_array, schemas.orz),)},
+        hub={"train": Hub("Open-Reasoner-Zero/orz_math_57k_collection", "train", schemas.orz)},
     ),
     Benchmark(
         "dapo", "DAPO-Math-17k: training problems", "DAPO-Math-17k", "en", "number", "dapo", "none: training only",
@@ -290,10 +312,10 @@ _TABLE = (
         release="dapo-math-17k.parquet of the official release, or dapo-math-17k.jsonl (`prompt`, `label`)",
         folders=("dapo", "data"),
         files={"train": (
-            Files(("dapo-math-17k.parquet",), parquet, records.chat_prompt),
-            Files(("dapo-math-17k.jsonl",), jsonl, records.chat_prompt),
+            Files(("dapo-math-17k.parquet",), parquet, schemas.chat_prompt),
+            Files(("dapo-math-17k.jsonl",), jsonl, schemas.chat_prompt),
         )},
-        hub={"train": Hub("BytedTsinghua-SIA/DAPO-Math-17k", "train", records.chat_prompt)},
+        hub={"train": Hub("BytedTsinghua-SIA/DAPO-Math-17k", "train", schemas.chat_prompt)},
         deduplicated=True,
         golds=WHOLE_NUMBER,
     ),
@@ -301,17 +323,13 @@ _TABLE = (
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in _TABLE}
 
-# Benchmarks with a module of their own, for the list alone.
+# Benchmarks whose answers are programs or puzzles have modules of their own; these entries are for the list alone.
 ELSEWHERE = (
-    Benchmark("gsm8k", "GSM8K: grade-school word problems", "GSM8K", "en", "number", "gsm8k", GREEDY,
-              {"train": 7473, "test": 1319}, evaluation_only=False, golds=NUMBER, folders=("gsm8k",),
-              files={"train": _lines("train.jsonl", _PLAIN), "test": _lines("test.jsonl", _PLAIN)},
-              hub={"train": Hub("openai/gsm8k", "train", _PLAIN), "test": Hub("openai/gsm8k", "test", _PLAIN)}),
     Benchmark("code_contests", "CodeContests: competitive programming", "CodeContests", "en", "program", None,
               "share of tests passed", {"train": 13328, "dev": 117, "test": 165}, evaluation_only=False,
-              hub={"test": Hub("deepmind/code_contests", "test", _PLAIN)}),
+              hub={"test": Hub("deepmind/code_contests", "test")}),
     Benchmark("knights_and_knaves", "Knights and Knaves, as released", "Knights and Knaves", "en", "roles",
               "knights_and_knaves", GREEDY, {"train": 1200, "test": 700}, evaluation_only=False,
-              hub={"test": Hub("K-and-K/knights-and-knaves", "test", _PLAIN)}),
+              hub={"test": Hub("K-and-K/knights-and-knaves", "test")}),
 )  # fmt: skip
-LISTED = {benchmark.name: benchmark for benchmark in (ELSEWHERE[0], *_TABLE, *ELSEWHERE[1:])}
+LISTED = {benchmark.name: benchmark for benchmark in (*_TABLE, *ELSEWHERE)}

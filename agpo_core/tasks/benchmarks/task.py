@@ -7,10 +7,12 @@ from functools import cache
 from pathlib import Path
 
 from agpo_core import grading
-from agpo_core.tasks import SPLITS, Graded, Problem
-from agpo_core.tasks.benchmarks.loading import draw, load, warn_of_a_part
-from agpo_core.tasks.benchmarks.records import LETTERS, Record
+from agpo_core.grading import Graded
+from agpo_core.tasks.benchmarks.loader import draw, load, warn_of_a_part
+from agpo_core.tasks.benchmarks.schemas import LETTERS, Record
+from agpo_core.tasks.benchmarks.sources import official_folder
 from agpo_core.tasks.benchmarks.table import Benchmark
+from agpo_core.tasks.problem import Problem, check_split
 
 DEV_SHARE = 20  # one question in so many is held out from a training set without a dev split
 EVALUATION_ONLY = (
@@ -32,9 +34,10 @@ class BenchmarkProblem(Problem):
 class BenchmarkTask:
     """A benchmark of the table.
 
-    Test is the official split, whole. Dev is the official one; where there is none, the twentieth part of train that
-    `draw` picks, held out from training. A set for evaluation alone has no training split, and no dev split but an
-    official one: to hold one out would change the test set. `for_training` gives it one.
+    Test is the official split, whole. Dev is the official one; where there is none, the last records of train, if the
+    table says how many, or the twentieth part of train that `draw` picks, held out from training. A set for evaluation
+    alone has no training split, and no dev split but an official one: to hold one out would change the test set.
+    `for_training` gives it one.
     """
 
     def __init__(self, benchmark: Benchmark, data_dir: str | Path | None = None):
@@ -48,12 +51,9 @@ class BenchmarkTask:
         self.benchmark = benchmark
         self.name, self.title, self.stands_in_for = benchmark.name, benchmark.title, benchmark.stands_in_for
         self.evaluation_only, self._shared = benchmark.evaluation_only, False
-        self.data_dir = None if data_dir is None else Path(data_dir).expanduser()
+        hub_id = next((hub.id for hub in benchmark.hub.values()), None)
+        self.data_dir = official_folder(data_dir, benchmark.release, hub_id)
         self.official = cache(self._load)
-        if self.data_dir is not None and not self.data_dir.is_dir():
-            raise FileNotFoundError(
-                f"data_dir: no folder {str(self.data_dir)!r}; give one with {benchmark.release}, or null for the hub"
-            )
 
     def for_training(self) -> BenchmarkTask:
         """The task with a training split, also where it is for evaluation alone.
@@ -75,10 +75,11 @@ class BenchmarkTask:
             FileNotFoundError: a file of `data_dir` is missing.
             ConnectionError: the hub cannot be reached and its copy is not cached.
         """
-        if split not in SPLITS:
-            raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
+        check_split(split)
         if split == "train" and self.evaluation_only:
             raise ValueError(EVALUATION_ONLY.format(self.name))
+        if split != "test" and self.benchmark.last_as_dev:
+            return self._around_the_last(self.benchmark.last_as_dev, split)
         source, parts, chosen = self._source(split)
         found = tuple(p for p in self.official(source) if parts == 1 or draw(p.question, parts) in chosen)
         if not found:
@@ -120,6 +121,15 @@ class BenchmarkTask:
         raise ValueError(
             f"split: {self.name} has no {split} split, only {' and '.join(sizes)}; set {split}_problems to 0"
         )
+
+    def _around_the_last(self, count: int, split: str) -> list[Problem]:
+        """Train without its last problems, or these as dev."""
+        train = self.official("train")
+        if len(train) <= count:
+            raise ValueError(
+                f"data_dir: train has {len(train)} problems and dev takes its last {count}; give more than {count}"
+            )
+        return list(train[-count:] if split == "dev" else train[:-count])
 
     def _load(self, split: str) -> tuple[BenchmarkProblem, ...]:
         """An official split; a problem's id is its place in it, from 0."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agpo_core import grading
-from agpo_core.tasks.benchmarks.records import Malformed, Record, Schema
+from agpo_core.tasks.benchmarks.schemas import Malformed, Record, Schema
 from agpo_core.tasks.benchmarks.sources import Files, Incomplete, Rows, all_shards, from_hub
 from agpo_core.tasks.benchmarks.table import LISTED, Benchmark
 

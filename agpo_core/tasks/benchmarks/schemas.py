@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 
+from agpo_core.grading import canonical
 from agpo_core.grading.extraction import boxes
 
 LETTERS = "ABCD"
@@ -81,6 +82,15 @@ def named(question: str, answer: str, subject: str | None = None) -> Schema:
 def contest(row: object, question: str = "problem", answer: str = "answer") -> Record:
     """A contest problem, whose answer may be a JSON number."""
     return Record(take_text(row, question), take_number(row, answer))
+
+
+def gsm8k(row: object) -> Record:
+    """GSM8K: the gold is the number after the worked solution's "####", as the release writes it."""
+    take_text(row, "question")
+    _, marker, gold = take_text(row, "answer").rpartition("####")
+    if not marker or canonical(gold.strip(), "gsm8k") is None:
+        raise Malformed('has no single number after "####" in its `answer`')
+    return Record(row["question"], gold.strip())
 
 
 def math(row: object) -> Record:

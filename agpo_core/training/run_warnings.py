@@ -110,7 +110,7 @@ RULES = (
 )
 
 
-class Watch:
+class RunWarnings:
     """Applies the rules to a run.
 
     Args:

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from agpo_core.experiments import rewards
+from agpo_core.experiments import arm_tables
 from agpo_core.experiments.records import Results
 
 
@@ -28,7 +28,7 @@ def square():
     runs, traces = [], []
     for seed, k1, whole in ((1, 1.0, 0.5), (2, 3.0, 1.5)):
         runs.append(learned("start", seed, 0.0, 2.0))
-        for arm, (normaliser, placement) in rewards.SQUARE.items():
+        for arm, (normaliser, placement) in arm_tables.SQUARE.items():
             gold = seed + k1 * (placement == "k1 in the reward") + whole * (normaliser == "global")
             runs.append(learned(arm, seed, 2.0, gold))
             for update, value in ((0, 2.0), (10, 8.0), (20, gold)):
@@ -37,26 +37,26 @@ def square():
 
 
 def test_main_effects_are_paired_differences_averaged_over_the_other_factor(square):
-    effects = rewards.main_effects(square)["gold"]
+    effects = arm_tables.main_effects(square)["gold"]
     # differences 1 and 3: mean 2, half-width t(.975, 1) sqrt(2) / sqrt(2) = 12.706
     assert effects["k1 in the reward − k3 in the loss"] == "+2.00 ± 12.71"
     assert effects["global − local"] == "+1.00 ± 6.35"  # .5 and 1.5: half of it
-    assert set(rewards.main_effects(square)["model's score"]) == {"+0.00"}  # equal, so without an interval
+    assert set(arm_tables.main_effects(square)["model's score"]) == {"+0.00"}  # equal, so without an interval
 
 
 def test_the_table_of_learned_rewards_has_gold_in_its_own_unit_and_at_its_best(square):
-    table = rewards.rlhf(square)
+    table = arm_tables.rlhf(square)
     assert list(table["normaliser"]) == ["", "local", "local", "global", "global", "", "", ""]  # three differences
     assert table.loc["supervised start", "gold"] == "2.00"
     assert table.loc["supervised start", "gold on dev, highest"] == ""
     assert table.loc["GRPO", "gold"] == table.loc["GRPO", "gold on dev, at the end"] == "1.50 ± 6.35"  # seeds 1 and 2
     assert table.loc["GRPO", "gold on dev, highest"] == "8.00"  # at update 10, in both seeds
-    assert list(rewards.rlhf(square.only(["start", "grpo"]))["normaliser"]) == ["", "local"]
+    assert list(arm_tables.rlhf(square.only(["start", "grpo"]))["normaliser"]) == ["", "local"]
 
 
 def test_few_problems_in_percent():
     columns = {"train_pass_1": 0.9, "train_pass_16": 1.0, "pass_1": 0.4, "pass_16": 0.8, "score": 0.5}
-    table = rewards.few_problems(
+    table = arm_tables.few_problems(
         record([run("grpo", 1, **columns)], [run("grpo", 1, update=u, dev=dev) for u, dev in ((5, 0.7), (9, 0.6))])
     )
     assert list(table.loc["GRPO"]) == ["90.0", "100.0", "40.0", "80.0", "50.0", "70.0", "60.0"]
@@ -68,7 +68,7 @@ def test_tasks_are_columns_in_the_order_of_the_record():
         for seed, scores in ((1, (0.5, 0.25)), (2, (0.5, 0.75)))
         for task, score in zip(("knights_3", "knights_2"), scores, strict=True)
     ]
-    table = rewards.by_task(record(runs))
+    table = arm_tables.by_task(record(runs))
     assert list(table.columns) == ["knights_3", "knights_2"]
     assert table.loc["GRPO", "knights_3"] == "50.0"  # equal, so without an interval
     assert table.loc["GRPO", "knights_2"].startswith("50.0 ± 317.7")  # 25 and 75: 12.706 * 25
@@ -81,7 +81,7 @@ def test_tools_are_shown_by_kind_of_start():
         for update, dev, calls in ((6, 0.3, 0.5), (10, 0.4, 1.0)):
             line = run("ppo", 1, update=update, dev=dev, tool_calls=calls, tool_failures=0.5 * calls)
             traces.append({**line, "start": start})
-    easy, hard = (rewards.tool_use(record(runs, traces), kind, (6, 20)) for kind in ("products", "products-hard"))
+    easy, hard = (arm_tables.tool_use(record(runs, traces), kind, (6, 20)) for kind in ("products", "products-hard"))
     # after 6 updates, after 20 (not recorded), test, calls, failures
     assert list(easy.loc["PPO, value head"]) == ["30.0", "", "90.0", "1.0", "50.0"]
     assert hard.loc["PPO, value head", "test"] == "10.0"
@@ -95,7 +95,7 @@ def test_differences_stand_below_the_arms_and_a_star_is_given_after_the_correcti
         for arm, t, u in (("grpo", 0.5, 0.5), ("rloo", 0.6 + wobble, 0.53 + 3 * wobble), ("remax", 0.5, 0.5 + wobble)):
             start = "ab"[seed // 4]
             runs += [{**run(arm, seed, score=s), "task": task, "start": start} for task, s in (("t", t), ("u", u))]
-    table = rewards.by_task(record(runs))
+    table = arm_tables.by_task(record(runs))
     # s = sqrt(8 / 6) within two starts of four, t(.975, 6) = 2.447: half 2.447 · sqrt(8 / 6) / sqrt(8) = 1.0
     assert table.loc["RLOO − GRPO"].tolist() == ["+10.0 ± 1.0 *", "+3.0 ± 3.0"]
     assert table.loc["ReMax − GRPO"].tolist() == ["+0.0", "+0.0 ± 1.0"]  # equal: no interval, no test

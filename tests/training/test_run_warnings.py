@@ -8,9 +8,9 @@ import pytest
 
 from agpo_core import model_files, provenance
 from agpo_core.recipes import resolve
-from agpo_core.training import watch
+from agpo_core.training import run_warnings
+from agpo_core.training.run_warnings import RunWarnings
 from agpo_core.training.train import train
-from agpo_core.training.watch import Watch
 
 QUIET = {"tau": 1.0, "epsilon": 0.2, "equal_groups": 0.5, "reward_std": 0.4, "dispersion_fallback": 0.0}
 
@@ -20,7 +20,7 @@ def rows(n, **changed):
 
 
 def heard(rule, config, seen):
-    return getattr(watch, rule)(config, seen)
+    return getattr(run_warnings, rule)(config, seen)
 
 
 @pytest.mark.parametrize(
@@ -93,17 +93,17 @@ def test_a_rule_is_silent_where_nothing_is_wrong(rule, config, seen):
 
 
 def test_a_sentence_is_said_once():
-    watching = Watch(resolve("grpo"), rows(4, equal_groups=1.0))
+    watching = RunWarnings(resolve("grpo"), rows(4, equal_groups=1.0))
     assert watching.see() == []
     ((rule, sentence),) = watching.see(QUIET | {"equal_groups": 1.0})
     assert rule == "no_signal" and "5 updates in a row" in sentence
     assert watching.see(QUIET | {"equal_groups": 1.0}) == []
-    resumed = Watch(resolve("grpo"), rows(6, equal_groups=1.0), said=[rule])
+    resumed = RunWarnings(resolve("grpo"), rows(6, equal_groups=1.0), said=[rule])
     assert resumed.see(QUIET | {"equal_groups": 1.0}) == []
 
 
 def test_a_start_that_solves_nothing_is_spoken_of_once():
-    seen = Watch(resolve("grpo"))
+    seen = RunWarnings(resolve("grpo"))
     assert seen.see_start({"macro": 0.01}) == []
     ((rule, sentence),) = seen.see_start({"macro": 0.0})
     assert rule == "start_solves_nothing" and "tokenizer" in sentence

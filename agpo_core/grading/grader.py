@@ -8,13 +8,13 @@ from functools import lru_cache
 from math import gcd
 
 from agpo_core.grading import values
+from agpo_core.grading.benchmark_profiles import Profile, get_profile
 from agpo_core.grading.clean import clean
 from agpo_core.grading.extraction import answer as stated
 from agpo_core.grading.extraction import conclusion
 from agpo_core.grading.forms import copies
 from agpo_core.grading.formulas import COORDINATES
 from agpo_core.grading.patterns import pattern
-from agpo_core.grading.profiles import Profile, get_profile
 from agpo_core.grading.reading import Graded, Reading, plain
 from agpo_core.grading.rules import read_with
 from agpo_core.grading.rules_words import same_output
