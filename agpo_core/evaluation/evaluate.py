@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from agpo_core.config import ConfigError
-from agpo_core.jobs.ranks import together
+from agpo_core.jobs.together import together
 from agpo_core.rollouts.rollout import RolloutEngine, score
 from agpo_core.tasks import Problem, Task
 

@@ -43,7 +43,7 @@ from agpo_core import paths, provenance
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.evaluation import evaluation_table
 from agpo_core.evaluation.protocols import GRADINGS, PROMPTS, TEMPLATES, Protocol, cut, protocol_of
-from agpo_core.jobs.ranks import OtherRankFailed, together
+from agpo_core.jobs.together import OtherRankFailed, together
 from agpo_core.model_files import model_source
 from agpo_core.rollouts.grades import graded
 from agpo_core.rollouts.loading import load_policy

@@ -69,7 +69,8 @@ class Rollouts:
         sampler_logps_B_T: log-probability under the distribution that drew the token (tau, nucleus).
         temperature_B: tau of each row.
         rewards_B: finite; answers: canonical answers, the vote keys. Both are filled by `score`.
-        failures: of `score`: a sentence for each completion whose grading failed.
+        gold_B: the tasks' grades, where the rewards are a model's scores; None where the rewards are the grades.
+        failures: of `score`: a sentence for each completion whose grading failed, those of replaced groups too.
         truncated_B: True where a limit of tokens or turns cut the completion.
         texts: what the policy wrote; this is graded. transcripts: the same with the observations.
         calls_B, failed_calls_B: calls of a tool that were answered, and those among them answered by an error; None
@@ -90,6 +91,7 @@ class Rollouts:
     transcripts: list[str] | None = None  # None: texts, no tool was called
     calls_B: Tensor | None = None
     failed_calls_B: Tensor | None = None
+    gold_B: Tensor | None = None
     failures: list[str] = field(default_factory=list)
 
     def __post_init__(self):
@@ -129,12 +131,13 @@ class Rollouts:
             whole = _widen(getattr(self, name), width)
             whole[rows] = _widen(getattr(fresh, name), width)
             setattr(self, name, whole)
-        for name in ("truncated_B", "rewards_B", "calls_B", "failed_calls_B"):
+        for name in ("truncated_B", "rewards_B", "gold_B", "calls_B", "failed_calls_B"):
             if getattr(self, name) is not None:
                 getattr(self, name)[rows] = getattr(fresh, name)
         for name in ("texts", "answers", "transcripts"):
             for row, value in zip(rows.tolist(), getattr(fresh, name), strict=True):
                 getattr(self, name)[row] = value
+        self.failures += fresh.failures
 
     def grouped(self, values: list) -> list[list]:
         """A flat list over B as P lists of G."""

@@ -1,1 +1,1 @@
-"""Policy, rollouts, the loop, and the jobs that run it."""
+"""The loop, what a run holds, and what one update of it computes."""

@@ -1,7 +1,12 @@
-"""One update's rollouts as tensors, and the loss of a part of them (AGPO Eq. 7)."""
+"""One update's rollouts as tensors, and the loss of a part of them (AGPO Eq. 7).
+
+What is known of the rollouts grows in three steps, each a class that has all its fields when it is made: the tokens;
+what the policy that sampled them says of them; what the loss needs besides.
+"""
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 from torch import Tensor
 
@@ -10,34 +15,23 @@ from agpo_core.config import TrainConfig
 from agpo_core.rollouts import policy
 
 
-@dataclass
-class Batch:
-    """Rollouts as tensors with all that the loss needs; rows in groups of G."""
+@dataclass(kw_only=True)
+class Tokens:
+    """Prompts and completions as a forward reads them; B = P * G rows, the groups contiguous."""
 
     prompt_ids_P_S: Tensor
     prompt_mask_P_S: Tensor
     completion_ids_B_T: Tensor
     mask_B_T: Tensor  # True on tokens that the policy sampled
-    temperature_B: Tensor  # of the ratio: the sampler's, or 1
-    keep_B: Tensor  # False: the row's group has no signal and is dropped
-    old_logps_B_T: Tensor  # at temperature_B
-    old_logps_T1_B_T: Tensor  # at temperature 1
-    reference_logps_B_T: Tensor | None  # at temperature 1
-    entropy: float  # H(pi_old), nats per token over all ranks
-    beta: float  # weight of the KL to the reference
-    entropies: list[float] | None = None  # H of each prompt over all ranks, where each has its own radius
     present_B_T: Tensor | None = None  # False on padding; None: mask_B_T, all that is not padding was sampled
-    advantages_B_T: Tensor | None = None  # (B, T), or (B, 1) for all tokens of a rollout
-    epsilon_B_1: Tensor | None = None
-    old_values_B_T: Tensor | None = None  # of a critic, before the update
-    returns_B_T: Tensor | None = None  # what the critic is to predict
+    temperature_B: Tensor  # of the ratio: the sampler's, or 1
 
     def __post_init__(self):
         if self.present_B_T is None:
             self.present_B_T = self.mask_B_T
 
-    def rows(self, start: int, stop: int) -> "Batch":
-        """Prompts start..stop with their groups, without columns that hold only padding."""
+    def rows(self, start: int, stop: int) -> Self:
+        """Prompts start..stop with their groups, without columns that hold only padding; of the same class."""
         G = len(self.completion_ids_B_T) // len(self.prompt_ids_P_S)
         P, B = slice(start, stop), slice(start * G, stop * G)
         S = int(self.prompt_mask_P_S[P].any(dim=0).int().argmax())
@@ -49,12 +43,38 @@ class Batch:
             elif isinstance(value, Tensor):
                 value = value[B, :T] if name.endswith("_B_T") else value[B]
             fields[name] = value
-        return Batch(**fields)
+        return type(self)(**fields)
 
-    def split(self, parts: int) -> list["Batch"]:
-        """Equal parts by prompt, in order."""
-        size = math.ceil(len(self.prompt_ids_P_S) / parts)
+    def parts(self, size: int) -> list[Self]:
+        """Parts of `size` prompts, in order; the last may be smaller."""
         return [self.rows(i, i + size) for i in range(0, len(self.prompt_ids_P_S), size)]
+
+    def split(self, parts: int) -> list[Self]:
+        """So many parts of equal size, in order."""
+        return self.parts(math.ceil(len(self.prompt_ids_P_S) / parts))
+
+
+@dataclass(kw_only=True)
+class Measured(Tokens):
+    """Rollouts, with what the policy that sampled them, its reference and its critic say of them."""
+
+    keep_B: Tensor  # False: the row's group has no signal and is dropped
+    old_logps_B_T: Tensor  # at temperature_B
+    old_logps_T1_B_T: Tensor  # at temperature 1
+    reference_logps_B_T: Tensor | None  # at temperature 1; None: no reference
+    old_values_B_T: Tensor | None = None  # of the critic, before the update; None: no critic
+    entropy: float  # H(pi_old), nats per token over all ranks
+    entropies: list[float] | None = None  # H of each prompt over all ranks; None: no prompt has its own radius
+
+
+@dataclass(kw_only=True)
+class Batch(Measured):
+    """Rollouts with all that the loss needs."""
+
+    beta: float  # weight of the KL to the reference
+    epsilon_B_1: Tensor  # the clip radius
+    advantages_B_T: Tensor  # (B, T), or (B, 1) for all tokens of a rollout
+    returns_B_T: Tensor | None = None  # what the critic is to predict; None: no critic
 
 
 def minibatch_loss(model, batch: Batch, config: TrainConfig, denominator: int):

@@ -54,38 +54,44 @@ def train_dpo(
 def _train(run: Run, stop_after: int | None, interrupts: Interrupts) -> None:
     if run.engine.tools:
         raise ConfigError("dpo cannot train on tasks with a tool: its pairs hold no observations. Take other tasks.")
-    _sample(run, stop_after, interrupts)
+    failures = _sample(run, stop_after, interrupts)
     if not run.horizon.done:
         return
     if run.horizon.updates:
-        _learn(run)
+        _learn(run, failures)
         run.evaluate_dev()
     run.finish()
 
 
-def _sample(run: Run, stop_after: int | None, interrupts: Interrupts) -> None:
-    """Add the pairs of every update up to the horizon to pairs.jsonl, with checkpoints on the way."""
-    horizon, leaving = run.horizon, 0
+def _sample(run: Run, stop_after: int | None, interrupts: Interrupts) -> list[str]:
+    """Add the pairs of every update up to the horizon to pairs.jsonl, with checkpoints on the way.
+
+    Returns:
+        A sentence for each grading that failed on this rank.
+    """
+    horizon, ranks, leaving, failures = run.horizon, run.ranks, 0, []
     interrupts.hold()
     while not (horizon.done or leaving or (stop_after is not None and horizon.updates >= stop_after)):
         begun, before, update = time.perf_counter(), horizon.progress, horizon.updates
-        prompts = run.prompts(update)
-        tau_P = run.per_prompt(run.config.tau_base)
-        rollouts = run.rollout(prompts, run.engine.open(prompts), tau_P, update)
+        prompts = run.sampler.prompts(update)
+        tau_P = ranks.per_prompt([run.config.tau_base])
+        rollouts = run.sampler.rollouts(prompts, run.engine.open(prompts), tau_P, update)
+        failures += rollouts.failures
         slots, found = (gather_object(mine) for mine in (prompts.slots_P.tolist(), preference_pairs(rollouts)))
         pairs = [pair for _, of_prompt in sorted(zip(slots, found, strict=True)) for pair in of_prompt]
-        horizon.count("train", run.total(rollouts.tokens))
-        horizon.tick(run.slowest(time.perf_counter() - begun))
-        if run.accelerator.is_main_process:
+        horizon.count("train", ranks.total(rollouts.tokens))
+        horizon.tick(ranks.slowest(time.perf_counter() - begun))
+        if ranks.is_main:
             provenance.append_jsonl(run.run_dir / PAIRS, {"update": horizon.updates, "pairs": pairs})
-        leaving = int(run.slowest(interrupts.asked))  # on all ranks, where one was asked
+        leaving = int(ranks.slowest(interrupts.asked))  # on all ranks, where one was asked
         if crossed(before, horizon.progress, run.config.checkpoint_every) or horizon.done or leaving:
             run.save()
     interrupts.release(leaving)
+    return failures
 
 
-def _learn(run: Run) -> None:
-    """Train the policy on the pairs of all updates and log it.
+def _learn(run: Run, failures: list[str]) -> None:
+    """Train the policy on the pairs of all updates and log it, and the gradings that failed meanwhile.
 
     Raises:
         ConfigError: there is none.
@@ -100,8 +106,8 @@ def _learn(run: Run) -> None:
     begun = time.perf_counter()
     run.engine.rest()
     steps = dpo(run, pairs)
-    run.horizon.seconds += run.slowest(time.perf_counter() - begun)
-    run.write(
+    run.horizon.seconds += run.ranks.slowest(time.perf_counter() - begun)
+    run.journal.write(
         {
             "update": run.horizon.updates,
             "progress": run.horizon.progress,
@@ -112,7 +118,8 @@ def _learn(run: Run) -> None:
             "pairs": len(pairs),
             "loss": sum(step["loss"] for step in steps) / len(steps),
             "grad_norms": [step["grad_norm"] for step in steps],
-        }
+        },
+        failures,
     )
 
 
@@ -141,7 +148,7 @@ def dpo(run: Run, pairs: list[Pair]) -> list[dict]:
     for epoch in range(c.epochs):
         order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(c.seed + epoch)).tolist()
         for first in range(0, len(pairs), size):
-            run.set_learning_rate(len(log) / steps)
+            run.learner.set_learning_rate(len(log) / steps)
             drawn, loss_sum = order[first : first + size], 0.0
             for part in range(rank * parts, (rank + 1) * parts):
                 mine = drawn[part :: parts * ranks]
@@ -149,17 +156,17 @@ def dpo(run: Run, pairs: list[Pair]) -> list[dict]:
                 logps_B_2 = _pair_logps(run.model, [pairs[i] for i in rows], run)
                 loss_B = losses.dpo_loss(*logps_B_2.T, *reference_N_2[rows].T, c.dpo_beta)
                 loss = loss_B.sum() / len(drawn) * bool(mine)
-                norm, loss_sum = run.descend(loss), loss_sum + loss.item()
+                norm, loss_sum = run.learner.descend(loss), loss_sum + loss.item()
             if not math.isfinite(norm):
                 raise FloatingPointError("dpo: a gradient is not finite. Lower learning_rate or dpo_beta.")
-            log.append({"loss": run.total(loss_sum), "grad_norm": norm})
+            log.append({"loss": run.ranks.total(loss_sum), "grad_norm": norm})
     return log
 
 
 @torch.no_grad()
 def _start_logps(run: Run, pairs: list[Pair], at_once: int) -> Tensor:
     """What `_pair_logps` gives of all pairs under the policy as it is, (N, 2); the ranks share the work."""
-    mine = range(len(pairs))[run.accelerator.process_index :: run.accelerator.num_processes]
+    mine = run.ranks.mine(range(len(pairs)))
     found = []
     for first in range(0, len(mine), at_once):
         rows = mine[first : first + at_once]

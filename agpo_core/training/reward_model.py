@@ -16,9 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 from agpo_core import kl, model_files
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.rollouts import model_parts, policy
-from agpo_core.rollouts.rollout import Rollouts, score
-from agpo_core.tasks import Problem
-from agpo_core.training.setup import forward_prompts
+from agpo_core.rollouts.rollout import RolloutEngine, Rollouts, score
+from agpo_core.tasks import Problem, Task
 
 
 class RewardModel:
@@ -121,38 +120,43 @@ def load_reward_model(config: TrainConfig, tokenizer, device="cpu") -> RewardMod
 
 
 @torch.no_grad()
-def appraise(run, problems: list[Problem], slots: list[int]) -> dict[str, list[float]]:
+def appraise(
+    reward_model: RewardModel, engine: RolloutEngine, reference: policy.Reference, tasks: dict[str, Task],
+    problems: list[Problem], slots: list[int], at_once: int,
+) -> dict[str, list[float]]:  # fmt: skip
     """What one sampled completion of each problem is worth to the model and to the task, and how far the policy is.
 
     Sampled as in training, at `tau_base`, with the same random numbers at every call: over-optimisation and KL are
     properties of the policy, and not of its greedy decoding.
 
     Args:
-        run: a `training.run.Run` with a reward model.
+        reward_model: gives the score.
+        engine: samples from the policy; its configuration gives tau_base, failed_grading and shared_prompt.
+        reference: the policy before training.
+        tasks: by name; they give the grade.
         problems: this rank's, whose prompts leave room for an answer.
         slots: index of each problem over all ranks; keys its random stream.
+        at_once: problems sampled and read in one forward, >= 1.
     Returns:
         One value a problem: "gold" (the task's grade), "score" (the reward model's), "length" (sampled tokens)
         and, where there is a reference, "kl" (log π - log π_ref, summed over the completion, nats, T = 1).
     """
-    c, engine = run.config, run.engine
-    size = min(c.rollout_batch, forward_prompts(c, run.accelerator.num_processes) * c.group_size)  # as in training
-    drawn = []
-    for i in range(0, len(problems), size):
-        prompts = engine.encode(problems[i : i + size], slots[i : i + size])
+    c, drawn = engine.config, []
+    for i in range(0, len(problems), at_once):
+        prompts = engine.encode(problems[i : i + at_once], slots[i : i + at_once])
         tau_P = torch.full((len(prompts.problems),), c.tau_base, device=engine.device)
         drawn.append(engine.sample(prompts, engine.open(prompts), 1, tau_P, "evaluation", 0))
     engine.rest()
-    names = ["gold", "score", "length"] + ["kl"] * (run.reference.kind != "none")
+    names = ["gold", "score", "length"] + ["kl"] * (reference.kind != "none")
     found = {name: [] for name in names}
     for rollouts in drawn:
-        score(rollouts, run.tasks, c.failed_grading)
+        score(rollouts, tasks, c.failed_grading)
         found["gold"] += rollouts.rewards_B.tolist()
-        found["score"] += run.reward_model.score(rollouts).tolist()
+        found["score"] += reward_model.score(rollouts).tolist()
         found["length"] += rollouts.mask_B_T.sum(dim=1).tolist()
         if "kl" in found:
-            logits = policy.completion_logits(run.policy, rollouts, c.shared_prompt)
+            logits = policy.completion_logits(engine.model, rollouts, c.shared_prompt)
             logps_B_T = policy.token_logps(logits, rollouts.completion_ids_B_T)
-            kl_B_T = kl.k1(logps_B_T, run.reference.logps(rollouts, c.shared_prompt))
+            kl_B_T = kl.k1(logps_B_T, reference.logps(rollouts, c.shared_prompt))
             found["kl"] += kl_B_T.masked_fill(~rollouts.mask_B_T, 0.0).sum(dim=1).tolist()
     return found

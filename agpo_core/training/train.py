@@ -29,8 +29,10 @@ from agpo_core.jobs.folder import FolderError
 from agpo_core.jobs.interrupts import Interrupted, Interrupts
 from agpo_core.model_files import model_fingerprint
 from agpo_core.training import checkpoint
+from agpo_core.training.batch import Batch
 from agpo_core.training.offline import train_dpo
 from agpo_core.training.run import Run
+from agpo_core.training.update import advantages
 
 
 def train(
@@ -56,43 +58,55 @@ def train(
 
 def _update_until_done(run: Run, stop_after: int | None, interrupts: Interrupts) -> None:
     """The loop (AGPO §3.3), one for every on-policy method; for the arguments see `train`."""
-    config, horizon, engine = run.config, run.horizon, run.engine
+    config, horizon, ranks = run.config, run.horizon, run.ranks
+    sampler, control, learner = run.sampler, run.control, run.learner
     leaving = 0
     interrupts.hold()
     while not horizon.done and (stop_after is None or horizon.updates < stop_after):
         begun, before, update = time.perf_counter(), horizon.progress, horizon.updates
-        run.set_learning_rate(before)
-        prompts = run.prompts(update)
-        prefixes = engine.open(prompts)
+        learner.set_learning_rate(before)
+        prompts = sampler.prompts(update)
+        prefixes = run.engine.open(prompts)
 
         # Probe: read by the controllers, never trained on (§3.3). It is drawn at tau_base.
-        states, probe_log = run.probe(prompts, prefixes, update)
-        tau_P, run.temperature_state, tau_log = run.temperatures(states)
+        probed = sampler.probe(prompts, prefixes, update)
+        signals, probe_log = control.signals(probed, run.former_state)
+        tau_P, run.temperature_state, tau_log = control.temperatures(run.temperature_state, signals)
 
-        rollouts = run.rollout(prompts, prefixes, tau_P, update)
-        greedy_P = run.greedy_rewards(prompts, prefixes, update)  # ReMax's baseline
-        batch = run.measure(rollouts)
+        greedy = sampler.greedy(prompts, prefixes, update)  # ReMax's baseline
+        rollouts = sampler.rollouts(prompts, prefixes, tau_P, update)
+        run.engine.rest()
+        run.former_state, former_log = control.remember(rollouts)  # a free probe of the next update
+        measured = learner.measure(rollouts)
 
         # The clip radius listens to the step KL of the update before (Eq. 4).
-        epsilon_P, run.clip_state, clip_log = run.radii(states, batch, run.step_kl)
-        batch.epsilon_B_1 = epsilon_P.repeat_interleave(config.group_size).unsqueeze(1)
-        batch.advantages_B_T = run.advantages(rollouts, batch, greedy_P)
-        former_log = run.remember(rollouts)
+        entropies = measured.entropies or [measured.entropy]
+        epsilon_P, run.clip_state, clip_log = control.radii(run.clip_state, signals, entropies, run.step_kl)
+        beta, run.kl_state, kl_log = control.kl_weight(run.kl_state, measured)
 
+        advantages_B_T, returns_B_T = advantages(config, ranks, rollouts, measured, beta, greedy)
+        batch = Batch(
+            **vars(measured), beta=beta, advantages_B_T=advantages_B_T, returns_B_T=returns_B_T,
+            epsilon_B_1=epsilon_P.repeat_interleave(config.group_size).unsqueeze(1),
+        )  # fmt: skip
         steps = []
         for _ in range(config.epochs):
             for minibatch in batch.split(config.minibatches):
-                steps.append(run.step(minibatch))
+                steps.append(learner.step(minibatch, update))
+        step_kl, run.step_kl = run.step_kl, learner.drift(batch)
 
-        step_kl, run.step_kl = run.step_kl, run.drift(batch)
-        run.adapt_kl(batch)
-        horizon.count("train", run.total(rollouts.tokens))
-        horizon.tick(run.slowest(time.perf_counter() - begun))
+        looked_at = [each for each in (probed, greedy) if each is not None]
+        horizon.count("probe", ranks.total(sum(each.tokens for each in looked_at)))
+        horizon.count("train", ranks.total(rollouts.tokens))
+        horizon.tick(ranks.slowest(time.perf_counter() - begun))
 
-        run.log(rollouts, batch, steps, {**probe_log, **tau_log, **clip_log, **former_log, "step_kl_used": step_kl})
+        log = {"learning_rate": learner.learning_rate, "step_kl": run.step_kl, "step_kl_used": step_kl}
+        log |= probe_log | tau_log | clip_log | kl_log | former_log
+        failures = [failure for each in (*looked_at, rollouts) for failure in each.failures]  # of grading
+        run.journal.log(rollouts, batch, steps, log, failures)
         if crossed(before, horizon.progress, config.eval_every) or horizon.done:
             run.evaluate_dev()
-        leaving = int(run.slowest(interrupts.asked))  # on all ranks, where one was asked
+        leaving = int(ranks.slowest(interrupts.asked))  # on all ranks, where one was asked
         if crossed(before, horizon.progress, config.checkpoint_every) or horizon.done or leaving:
             run.save()
         if leaving:

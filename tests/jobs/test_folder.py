@@ -19,7 +19,10 @@ from agpo_core.tasks import get_task
 from agpo_core.training import checkpoint
 from agpo_core.training import run as run_module
 from agpo_core.training import train as module
+from agpo_core.training.journal import Journal
 from agpo_core.training.run import Run
+from agpo_core.training.setup import learning_rate
+from agpo_core.training.update import Learner, Sampler, check_gradient
 from tests.conftest import Toy
 
 pytestmark = pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")
@@ -155,7 +158,7 @@ def test_a_longer_horizon_extends_a_run_and_says_so(copied, small):
     rows = provenance.read_jsonl(copied / "metrics.jsonl")
     assert [row["update"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert [row["progress"] for row in rows[3:]] == [4 / 6, 5 / 6, 1.0]
-    assert rows[4]["learning_rate"] == run_module.learning_rate(small(), 4 / 6)
+    assert rows[4]["learning_rate"] == learning_rate(small(), 4 / 6)
     assert provenance.read_json(copied / "run.json")["hash"] == small(horizon=6.0).hash()
     assert folder.is_finished(copied)
     assert "horizon_extended" in (copied / "warnings.jsonl").read_text()
@@ -403,15 +406,19 @@ def test_a_signal_lets_the_update_end_and_the_run_goes_on_bit_for_bit(
     run_dir.mkdir()
     every = 0.3 if where == "save" else 1.0  # so that only the signal writes a checkpoint
     small(checkpoint_every=every).save(run_dir / "config.yaml")
-    whole = getattr(Run, where)
+    owner = {"prompts": Sampler, "step": Learner, "log": Journal}.get(where, Run)
+    whole = getattr(owner, where)
+
+    def updates(self, arguments):
+        return arguments[-1] if where in ("prompts", "step") else self.horizon.updates
 
     def signalled(self, *arguments):
-        if where in ("finish", "__init__") or self.horizon.updates == 1:
-            monkeypatch.setattr(Run, where, whole)
+        if where in ("finish", "__init__") or updates(self, arguments) == 1:
+            monkeypatch.setattr(owner, where, whole)
             signal.raise_signal(signum)
         return whole(self, *arguments)
 
-    monkeypatch.setattr(Run, where, signalled)
+    monkeypatch.setattr(owner, where, signalled)
     handlers = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
     try:
         with pytest.raises(SystemExit) as left:
@@ -484,10 +491,5 @@ def test_a_full_disk_and_a_lack_of_memory_come_with_a_remedy(half, tmp_path, mon
 
 @pytest.mark.parametrize(("beta", "advice"), [(0.03, "raise beta"), (900.0, "lower beta, which is 900")])
 def test_a_gradient_that_is_not_finite_is_met_with_fitting_advice(beta, advice):
-    class Bare(Run):
-        def __init__(self):
-            self.config = TrainConfig(beta=beta)
-            self.horizon = run_module.Horizon("updates", 1)
-
     with pytest.raises(FloatingPointError, match=f"Lower learning_rate, or {advice}"):
-        Bare()._finite(float("inf"))
+        check_gradient(float("inf"), beta, update=0)

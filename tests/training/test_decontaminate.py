@@ -34,7 +34,7 @@ def test_training_problems_that_stand_in_an_evaluation_set_are_left_out(config, 
         "toy": {"leaky:test": ["train-3", "train-7"], "clean:test": []}
     }
     assert "toy: 2 training problems stand in leaky:test, clean:test and are left out." in capsys.readouterr().out
-    drawn = {problem.id for update in range(12) for problem in run.prompts(update).problems}
+    drawn = {problem.id for update in range(12) for problem in run.sampler.prompts(update).problems}
     assert drawn == set(kept)  # 48 prompts walk the 22 problems twice
 
 

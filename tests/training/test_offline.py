@@ -18,6 +18,7 @@ from agpo_core.training import run as run_module
 from agpo_core.training.offline import dpo, preference_pairs
 from agpo_core.training.run import Run
 from agpo_core.training.train import main, train
+from agpo_core.training.update import Learner, Sampler
 from tests.rollouts.chats import CHATS, folder_of
 
 pytestmark = pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")
@@ -61,10 +62,10 @@ def test_pairs_by_hand(rewards, cut, expected):
 def watched(monkeypatch):
     """What a run sampled, and the sequences that it computed gradients of: {"rollouts": [...], "rows": [...]}."""
     seen = {"rollouts": [], "rows": []}
-    rollout, logps = Run.rollout, offline._pair_logps
+    rollouts, logps = Sampler.rollouts, offline._pair_logps
 
     def keep_rollout(self, *arguments):
-        seen["rollouts"].append(rollout(self, *arguments))
+        seen["rollouts"].append(rollouts(self, *arguments))
         return seen["rollouts"][-1]
 
     def keep_rows(model, pairs, run):
@@ -72,7 +73,7 @@ def watched(monkeypatch):
             seen["rows"] += [((*prompt, *one), len(one)) for prompt, *both in pairs for one in both]
         return logps(model, pairs, run)
 
-    monkeypatch.setattr(Run, "rollout", keep_rollout)
+    monkeypatch.setattr(Sampler, "rollouts", keep_rollout)
     monkeypatch.setattr(offline, "_pair_logps", keep_rows)
     return seen
 
@@ -268,7 +269,7 @@ def results(folder):
 
 
 BREAKS = {
-    "while it samples": (Run, "rollout", 2),
+    "while it samples": (Sampler, "rollouts", 2),
     "after sampling": (offline, "dpo", 1),
     "after training": (Run, "evaluate_dev", 2),
     "at its end": (Run, "finish", 1),
@@ -306,22 +307,22 @@ def test_a_broken_run_goes_on_from_its_pairs_to_the_same_bits(config, tmp_path, 
     with open(tmp_path / "pairs.jsonl", "ab") as file:
         file.write(b'{"update": 3, "pai')  # torn by the power's failure
     drawn = []
-    rollout = Run.rollout
-    monkeypatch.setattr(Run, "rollout", lambda self, *rest: drawn.append(rest[-1]) or rollout(self, *rest))
+    rollouts = Sampler.rollouts
+    monkeypatch.setattr(Sampler, "rollouts", lambda self, *rest: drawn.append(rest[-1]) or rollouts(self, *rest))
     train(config("dpo", lora_rank=lora_rank), tmp_path)
     assert drawn == ([1, 2] if where == "while it samples" else [])
     assert results(tmp_path) == whole(lora_rank)
 
 
 def test_a_signal_leaves_a_checkpoint_of_the_pairs(config, tmp_path, monkeypatch, whole):
-    interrupts, rollout, drawn = Interrupts(), Run.rollout, []
+    interrupts, rollouts, drawn = Interrupts(), Sampler.rollouts, []
 
     def interrupted(self, *rest):
         drawn.append(rest[-1])
         interrupts.asked = signal.SIGTERM * (len(drawn) == 2)
-        return rollout(self, *rest)
+        return rollouts(self, *rest)
 
-    monkeypatch.setattr(Run, "rollout", interrupted)
+    monkeypatch.setattr(Sampler, "rollouts", interrupted)
     with pytest.raises(Interrupted):
         train(config("dpo", checkpoint_every=1.0), tmp_path, interrupts=interrupts)
     train(config("dpo", checkpoint_every=1.0), tmp_path)
@@ -374,7 +375,7 @@ def test_settings_that_it_would_not_follow_are_refused_when_loaded(params, messa
 
 
 def test_a_gradient_that_is_not_finite_ends_the_run(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(Run, "descend", lambda *_: float("nan"))
+    monkeypatch.setattr(Learner, "descend", lambda *_: float("nan"))
     with pytest.raises(FloatingPointError, match="Lower learning_rate or dpo_beta"):
         train(config("dpo", dev_problems=0), tmp_path)
 

@@ -138,12 +138,14 @@ def test_bounded_and_scaled_rewards_reach_the_estimator(run):
 def test_remax_books_its_greedy_completions_and_does_not_train_on_them(config, tmp_path, toy_tasks):
     c = config("remax", horizon=1.0, prompts_per_update=8, dev_problems=0, test_problems=0)
     run = Run(c, tmp_path)
-    prompts = run.prompts(0)
-    greedy_P = run.greedy_rewards(prompts, run.engine.open(prompts), 0)
-    booked = run.horizon.tokens["probe"]
-    assert greedy_P.shape == (8,) and 8 <= booked <= 8 * c.max_completion_tokens
-    again = run.greedy_rewards(prompts, run.engine.open(prompts), 1)  # greedy: the update does not matter
-    assert greedy_P.equal(again) and run.horizon.tokens["probe"] == 2 * booked
+    prompts = run.sampler.prompts(0)
+    greedy = run.sampler.greedy(prompts, run.engine.open(prompts), 0)
+    assert greedy.rewards_B.shape == (8,) and 8 <= greedy.tokens <= 8 * c.max_completion_tokens
+    again = run.sampler.greedy(prompts, run.engine.open(prompts), 1)  # greedy: the update does not matter
+    assert greedy.rewards_B.equal(again.rewards_B) and greedy.tokens == again.tokens
+    train(c, tmp_path)
+    (row,) = provenance.read_jsonl(tmp_path / "metrics.jsonl")
+    assert row["tokens_probe"] == greedy.tokens
 
 
 def test_a_free_probe_spends_nothing_and_sees_the_update_before(run):
@@ -173,10 +175,11 @@ def test_a_free_probe_is_resumed_with_what_it_saw(config, tmp_path, toy_tasks):
 def test_a_part_probe_draws_the_first_prompts_alone(config, tmp_path, toy_tasks):
     c = config("agpo_part_probe", horizon=1.0, prompts_per_update=8, minibatches=2, dev_problems=0, test_problems=0)
     run, whole = Run(c, tmp_path), Run(c.replace(probe_share=1.0), tmp_path)
-    prompts = run.prompts(0)
-    states, log = run.probe(prompts, run.engine.open(prompts), 0)
-    whole.probe(prompts, whole.engine.open(prompts), 0)
-    assert run.horizon.tokens["probe"] < whole.horizon.tokens["probe"] / 2  # 2 of 8 prompts
+    prompts = run.sampler.prompts(0)
+    part = run.sampler.probe(prompts, run.engine.open(prompts), 0)
+    every = whole.sampler.probe(prompts, whole.engine.open(prompts), 0)
+    assert part.tokens < every.tokens / 2  # 2 of 8 prompts
+    states, log = run.control.signals(part, None)
     assert 0 <= states[0].vote_entropy <= math.log(4) and log["probe_reward"] <= 1
 
 
@@ -192,7 +195,7 @@ def test_a_critic_is_resumed_with_its_weights(config, tmp_path, toy_tasks):
 
 def test_the_critic_has_its_own_learning_rate(config, tmp_path, toy_tasks):
     run = Run(config("ppo", critic_learning_rate=5.0e-3, learning_rate=1.0e-3, warmup=0.0), tmp_path)
-    run.set_learning_rate(0.0)
+    run.learner.set_learning_rate(0.0)
     rates = {id(p): group["lr"] for group in run.optimiser.param_groups for p in group["params"]}
     own = {id(p) for p in run.whole.critic_parameters()}
     assert own == {id(run.whole.value_head.weight), id(run.whole.value_head.bias)} < rates.keys()
@@ -217,7 +220,7 @@ def test_without_a_gradient_a_step_shrinks_matrices_alone(config, tmp_path):
     before = {name: p.detach().clone() for name, p in run.whole.named_parameters()}
     for p in run.whole.parameters():
         p.grad = torch.zeros_like(p)
-    run.set_learning_rate(0.0)
+    run.learner.set_learning_rate(0.0)
     run.optimiser.step()
     for name, p in run.whole.named_parameters():
         factor = 1.0 if p.ndim < 2 else 1 - 0.1 * 0.5
@@ -227,10 +230,10 @@ def test_without_a_gradient_a_step_shrinks_matrices_alone(config, tmp_path):
 def test_the_value_of_a_state_does_not_see_what_comes_after_it(config, tmp_path, toy_tasks):
     run = Run(config("ppo_critic"), tmp_path)
     torch.nn.init.normal_(run.whole.value_head.weight)
-    prompts = run.prompts(0)
-    rollouts = run.rollout(prompts, run.engine.open(prompts), torch.ones(4), 0)
-    batch = run.measure(rollouts)
-    changed = run.measure(rollouts)
+    prompts = run.sampler.prompts(0)
+    rollouts = run.sampler.rollouts(prompts, run.engine.open(prompts), torch.ones(4), 0)
+    batch = run.learner.measure(rollouts)
+    changed = run.learner.measure(rollouts)
     changed.completion_ids_B_T = batch.completion_ids_B_T.clone()
     changed.completion_ids_B_T[:, 2] = 5
     with torch.no_grad():

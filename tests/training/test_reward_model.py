@@ -25,6 +25,7 @@ from agpo_core.training.offline import train_dpo
 from agpo_core.training.reward_model import RewardModel, load_reward_model
 from agpo_core.training.run import Run
 from agpo_core.training.train import train
+from agpo_core.training.update import Sampler
 from tests.conftest import Toy, random_model
 
 pytestmark = pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")
@@ -309,18 +310,18 @@ def by_hand(monkeypatch):
 def seen(monkeypatch):
     """The rewards that the estimator was given, the rollouts, and their gold: what a run saw."""
     kept = {"rewards": [], "rollouts": []}
-    estimator, rollout = group_advantages, Run.rollout
+    estimator, rollouts = group_advantages, Sampler.rollouts
 
     def keep(rewards_P_G, *arguments, **options):
         kept["rewards"].append(rewards_P_G)
         return estimator(rewards_P_G, *arguments, **options)
 
     def keep_rollout(self, *arguments):
-        kept["rollouts"].append(rollout(self, *arguments))
+        kept["rollouts"].append(rollouts(self, *arguments))
         return kept["rollouts"][-1]
 
     monkeypatch.setattr("agpo_core.advantages.group_advantages", keep)
-    monkeypatch.setattr(Run, "rollout", keep_rollout)
+    monkeypatch.setattr(Sampler, "rollouts", keep_rollout)
     return kept
 
 
@@ -373,12 +374,18 @@ def test_evaluation_reports_gold_and_beside_it_score_kl_and_length(config, tmp_p
 def test_appraisal_draws_the_same_numbers_whatever_the_order_and_the_batch(config, tmp_path, by_hand):
     run = Run(config(**MODEL, beta=0.0, dev_problems=0), tmp_path)
     problems = Toy().problems("test")
-    whole = reward_model.appraise(run, problems, list(range(8)))
+
+    def appraise(problems, slots, at_once=3):
+        return reward_model.appraise(
+            run.reward_model, run.engine, run.reference, run.tasks, problems, slots, at_once
+        )  # fmt: skip
+
+    whole = appraise(problems, list(range(8)), at_once=8)
     assert "kl" not in whole  # no reference to be far from
-    parts = [reward_model.appraise(run, problems[r::2], list(range(8))[r::2]) for r in (0, 1)]
+    parts = [appraise(problems[r::2], list(range(8))[r::2]) for r in (0, 1)]
     for name, values in whole.items():
         assert [parts[i % 2][name][i // 2] for i in range(8)] == values
-    assert reward_model.appraise(run, [], []) == {"gold": [], "score": [], "length": []}
+    assert appraise([], []) == {"gold": [], "score": [], "length": []}
 
 
 def test_a_run_with_a_reward_model_resumes_exactly(config, tmp_path, folder):

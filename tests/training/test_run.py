@@ -55,7 +55,7 @@ def test_more_training_problems_than_there_are_raise(config, toy):
 
 def test_updates_draw_the_few_problems_equally_often(config, tmp_path):
     run = Run(config(train_problems=6), tmp_path)
-    drawn = [problem.id for update in range(3) for problem in run.prompts(update).problems]  # 12 prompts
+    drawn = [problem.id for update in range(3) for problem in run.sampler.prompts(update).problems]  # 12 prompts
     few = {problem.id for problem in run.pools["toy"]}
     assert len(few) == 6 and sorted(drawn) == sorted([*few, *few])
 

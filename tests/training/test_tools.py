@@ -22,6 +22,7 @@ from agpo_core.tasks import Graded, Problem
 from agpo_core.tasks.tools import Calculator, Python, Reply
 from agpo_core.training import run as run_module
 from agpo_core.training.batch import Batch, minibatch_loss
+from agpo_core.training.journal import Journal
 from agpo_core.training.train import train
 from tests.conftest import Echo, Sums, Toy
 
@@ -529,8 +530,8 @@ def trained(config, folder, stops=(None,)):
 @pytest.mark.parametrize("method", ["grpo", "ppo", "reinforce_pp_k", "reinforce_pp_baseline", "remax", "agpo"])
 def test_methods_train_on_what_was_sampled_alone(config, tmp_path, talk, monkeypatch, method):
     """With the whole vocabulary, sampler and policy agree on every sampled token, and on no other is it looked at."""
-    seen, log = [], run_module.Run.log
-    monkeypatch.setattr(run_module.Run, "log", lambda self, r, *args: (seen.append(r), log(self, r, *args)))
+    seen, log = [], Journal.log
+    monkeypatch.setattr(Journal, "log", lambda self, r, *args: (seen.append(r), log(self, r, *args)))
     c = config(method, top_p=1.0, max_completion_tokens=8, dev_problems=0, test_problems=0, horizon=2.0)
     rows = trained(c, tmp_path / "run")
     sampled = 0

@@ -19,10 +19,12 @@ from agpo_core.rollouts.policy import completion_logits, token_logps
 from agpo_core.rollouts.rollout import TransformersEngine
 from agpo_core.tasks import Graded, get_task
 from agpo_core.training import run as module
-from agpo_core.training.batch import minibatch_loss
+from agpo_core.training.batch import Batch, minibatch_loss
+from agpo_core.training.journal import Journal
 from agpo_core.training.run import Run
 from agpo_core.training.setup import learning_rate
 from agpo_core.training.train import main, train
+from agpo_core.training.update import Learner, Sampler, advantages
 
 pytestmark = pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")
 
@@ -98,19 +100,19 @@ def agpo(agpo_config, toy_tasks, tmp_path_factory):
 def recorded(monkeypatch):
     """Keep what each update drew and what each gradient step returned: {"rollouts": [], "steps": []}."""
     kept = {"rollouts": [], "steps": [], "batches": []}
-    rollout, step = Run.rollout, Run.step
+    rollouts, step = Sampler.rollouts, Learner.step
 
     def keep_rollout(self, *arguments):
-        kept["rollouts"].append(rollout(self, *arguments))
+        kept["rollouts"].append(rollouts(self, *arguments))
         return kept["rollouts"][-1]
 
-    def keep_step(self, minibatch):
+    def keep_step(self, minibatch, update):
         kept["batches"].append(minibatch)
-        kept["steps"].append(step(self, minibatch))
+        kept["steps"].append(step(self, minibatch, update))
         return kept["steps"][-1]
 
-    monkeypatch.setattr(Run, "rollout", keep_rollout)
-    monkeypatch.setattr(Run, "step", keep_step)
+    monkeypatch.setattr(Sampler, "rollouts", keep_rollout)
+    monkeypatch.setattr(Learner, "step", keep_step)
     return kept
 
 
@@ -131,13 +133,13 @@ STILL = {"epsilon_min": 0.2, "epsilon_max": 0.2, "sensitivity": 0.0}
 def grpo(config, toy_tasks, tmp_path_factory):
     """A finished GRPO run, and the tokens that it drew in each update."""
     with pytest.MonkeyPatch.context() as patch:
-        drawn, rollout = [], Run.rollout
+        drawn, rollouts = [], Sampler.rollouts
 
         def keep(self, *arguments):
-            drawn.append(rollout(self, *arguments))
+            drawn.append(rollouts(self, *arguments))
             return drawn[-1]
 
-        patch.setattr(Run, "rollout", keep)
+        patch.setattr(Sampler, "rollouts", keep)
         result = run(config(), tmp_path_factory.mktemp("runs") / "grpo")
     return result, drawn
 
@@ -242,7 +244,7 @@ def test_a_horizon_of_zero_evaluates_the_start_and_stops(config, tmp_path, model
 def test_tasks_take_turns_and_each_walks_through_its_pool(config, tmp_path):
     c = config(tasks=["a", "b"])
     walk = Run(c, tmp_path)
-    drawn = [[(p.task, p.id) for p in walk.prompts(u).problems] for u in range(24)]
+    drawn = [[(p.task, p.id) for p in walk.sampler.prompts(u).problems] for u in range(24)]
     assert all([task for task, _ in update] == ["a", "b", "a", "b"] for update in drawn)
     for task in "ab":
         ids = [i for update in drawn for t, i in update if t == task]  # two a update
@@ -250,7 +252,7 @@ def test_tasks_take_turns_and_each_walks_through_its_pool(config, tmp_path):
         assert sorted(first) == sorted(second) == sorted(f"train-{i}" for i in range(24))
         assert first != second
     other = Run(c.replace(method="agpo", clip="adaptive"), tmp_path)
-    assert [(p.task, p.id) for p in other.prompts(5).problems] == drawn[5]
+    assert [(p.task, p.id) for p in other.sampler.prompts(5).problems] == drawn[5]
 
 
 def test_the_start_is_evaluated_and_every_share_of_the_horizon_and_the_end(agpo):
@@ -411,13 +413,14 @@ def gradients_of_one_step(config, folder, size):
     """The gradient that one step hands to the optimiser, without clipping."""
     c = config(minibatches=1, micro_batch_prompts=size, max_grad_norm=1.0e9, equal_groups="drop")
     one, kept = Run(c, folder), []
-    prompts = one.prompts(0)
-    rollouts = one.rollout(prompts, one.engine.open(prompts), torch.ones(4), 0)
-    batch = one.measure(rollouts)
-    batch.advantages_B_T = one.advantages(rollouts, batch, None)
-    batch.epsilon_B_1 = torch.full((16, 1), 0.2)
+    prompts = one.sampler.prompts(0)
+    rollouts = one.sampler.rollouts(prompts, one.engine.open(prompts), torch.ones(4), 0)
+    measured = one.learner.measure(rollouts)
+    advantages_B_T, _ = advantages(c, one.ranks, rollouts, measured, c.beta, None)
+    epsilon_B_1 = torch.full((16, 1), 0.2)
+    batch = Batch(**vars(measured), beta=c.beta, advantages_B_T=advantages_B_T, epsilon_B_1=epsilon_B_1)
     one.optimiser.step = lambda: kept.append([p.grad.clone() for p in one.policy.parameters()])
-    return one.step(batch), torch.cat([g.flatten() for g in kept[-1]])
+    return one.learner.step(batch, 0), torch.cat([g.flatten() for g in kept[-1]])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])  # 3: parts of 3 and 1 prompts
@@ -602,9 +605,9 @@ def test_a_run_that_is_past_where_it_is_to_stop_stops_at_once(config, tmp_path):
 
 def test_without_a_token_a_mean_is_zero_and_a_number_that_is_not_finite_is_null(config, tmp_path):
     held = Run(config(dev_problems=0), tmp_path)
-    assert held.mean(torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.bool)) == 0.0
+    assert held.ranks.mean(torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.bool)) == 0.0
     written = {"update": 1, "progress": 0.5, "grad_norms": [1.0]}
-    held.write(written | {"entropy": math.nan, "reference_kl": math.inf})
+    held.journal.write(written | {"entropy": math.nan, "reference_kl": math.inf}, failures=[])
     (row,) = provenance.read_jsonl(tmp_path / "metrics.jsonl")
     assert row == written | {"entropy": None, "reference_kl": None, "failed_grades": 0}
 
@@ -791,15 +794,17 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("where", ["step", "log", "evaluate_dev", "save", "finish"])
 def test_a_run_killed_in_the_middle_and_resumed_equals_a_straight_one(agpo, agpo_config, tmp_path, monkeypatch, where):
-    whole = getattr(Run, where)
+    owner = {"step": Learner, "log": Journal}.get(where, Run)
+    whole = getattr(owner, where)
 
     def die(self, *arguments):
-        if self.horizon.updates >= (5 if where == "finish" else 3):
+        updates = arguments[-1] if where == "step" else self.horizon.updates
+        if updates >= (5 if where == "finish" else 3):
             raise Killed
         return whole(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, where, die)
+        patch.setattr(owner, where, die)
         with pytest.raises(Killed):
             run(agpo_config, tmp_path / "run")
     run(agpo_config, tmp_path / "run").assert_same(agpo)
@@ -856,7 +861,7 @@ def test_a_finished_run_is_left_alone(command, capsys):
 
 def test_a_failed_run_says_why_and_is_resumed(command, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "drift", lambda self, batch: 1 / 0)
+        patch.setattr(Learner, "drift", lambda self, batch: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             command()
     record = provenance.read_json(command.folder / "run.json")

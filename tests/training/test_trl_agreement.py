@@ -6,7 +6,7 @@ import torch
 from agpo_core.advantages import group_advantages
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.policy import completion_logits, token_logps
-from agpo_core.training.batch import Batch, minibatch_loss
+from agpo_core.training.batch import Batch, Tokens, minibatch_loss
 
 trl = pytest.importorskip("trl", reason="compares with TRL: needs the package trl")
 
@@ -60,28 +60,29 @@ def make_batch(model, temperature):
     generator = torch.Generator().manual_seed(0)
     lengths_B = torch.randint(1, T + 1, (P * G,), generator=generator)
     lengths_B[0] = T
-    batch = Batch(
+    tokens = Tokens(
         prompt_ids_P_S=torch.randint(3, 130, (P, S), generator=generator),
         prompt_mask_P_S=torch.ones(P, S, dtype=torch.long),
         completion_ids_B_T=torch.randint(3, 130, (P * G, T), generator=generator),
         mask_B_T=torch.arange(T) < lengths_B[:, None],
         temperature_B=torch.full((P * G,), temperature),
+    )
+    advantages_P_G = group_advantages(torch.rand(P, G, generator=generator))
+    with torch.no_grad():
+        logits = completion_logits(model, tokens)
+    now_B_T = token_logps(logits, tokens.completion_ids_B_T, temperature)
+    noise = torch.randn(2, P * G, T, generator=generator)
+    return Batch(
+        **vars(tokens),
         keep_B=torch.ones(P * G, dtype=torch.bool),
-        old_logps_B_T=None,
-        old_logps_T1_B_T=None,
-        reference_logps_B_T=None,
+        old_logps_B_T=now_B_T + 0.3 * noise[0],
+        old_logps_T1_B_T=now_B_T + 0.3 * noise[0],
+        reference_logps_B_T=now_B_T + 0.5 * noise[1],
         entropy=0.0,
         beta=0.0,
-        advantages_B_T=group_advantages(torch.rand(P, G, generator=generator)).view(-1, 1),
+        advantages_B_T=advantages_P_G.view(-1, 1),
         epsilon_B_1=torch.full((P * G, 1), 0.2),
     )
-    with torch.no_grad():
-        logits = completion_logits(model, batch)
-    now_B_T = token_logps(logits, batch.completion_ids_B_T, temperature)
-    noise = torch.randn(2, P * G, T, generator=generator)
-    batch.old_logps_B_T = now_B_T + 0.3 * noise[0]
-    batch.reference_logps_B_T = now_B_T + 0.5 * noise[1]
-    return batch
 
 
 @pytest.mark.parametrize(("temperature", "beta"), [(1.0, 0.03), (1.0, 0.0), (0.7, 0.0)])

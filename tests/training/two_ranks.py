@@ -42,20 +42,26 @@ class ObservedRun(run_module.Run):
     def __init__(self, *args):
         super().__init__(*args)
         self.start = trainable(self)
+        draw, log = self.sampler.rollouts, self.journal.log
 
-    def rollout(self, *args):
-        rollouts = super().rollout(*args)
-        self.seen.append({"longest": int(rollouts.mask_B_T.sum(dim=1).max())})
-        return rollouts
+        def watched_draw(*args):
+            rollouts = draw(*args)
+            self.seen.append({"longest": int(rollouts.mask_B_T.sum(dim=1).max())})
+            return rollouts
 
-    def log(self, rollouts, batch, steps, controllers):
-        super().log(rollouts, batch, steps, controllers)
+        def watched_log(rollouts, batch, steps, more, failures):
+            log(rollouts, batch, steps, more, failures)
+            self.see(rollouts, batch, steps, more)
+
+        self.sampler.rollouts, self.journal.log = watched_draw, watched_log
+
+    def see(self, rollouts, batch, steps, more):
         self.seen.append(
             {
                 "slots": rollouts.prompts.slots_P.tolist(),
                 "texts": rollouts.grouped(rollouts.texts),
                 "longest_prompt": int(rollouts.prompt_mask_P_S.sum(dim=1).max()),
-                "order": self.gather(rollouts.prompts.slots_P).tolist(),
+                "order": self.ranks.gather(rollouts.prompts.slots_P).tolist(),
                 "tau": rollouts.temperature_B[:: rollouts.group].tolist(),
                 "epsilon": batch.epsilon_B_1[:: rollouts.group, 0].tolist(),
                 "entropy": batch.entropy,
@@ -63,7 +69,7 @@ class ObservedRun(run_module.Run):
                 "states": [self.clip_state, self.temperature_state],
                 "horizon": self.horizon.state(),
                 "steps": steps,
-                "controllers": controllers,
+                "controllers": more,
             }
         )
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agpo_core.jobs import ranks
-from agpo_core.jobs.ranks import OtherRankFailed, together
+from agpo_core.jobs import together as module
+from agpo_core.jobs.together import OtherRankFailed, together
 
 
 def of_each_rank(monkeypatch, works):
@@ -19,7 +19,7 @@ def of_each_rank(monkeypatch, works):
         barrier.wait()
         return [item for r in sorted(said) for item in said[r]]
 
-    monkeypatch.setattr(ranks, "gather_object", gather)
+    monkeypatch.setattr(module, "gather_object", gather)
 
     def start(rank):
         try:
@@ -57,7 +57,7 @@ def test_ranks_that_do_well_go_on(monkeypatch):
 
 
 def test_an_interrupt_passes_at_once_and_one_process_asks_nobody(monkeypatch):
-    monkeypatch.setattr(ranks, "gather_object", None)
+    monkeypatch.setattr(module, "gather_object", None)
     with pytest.raises(KeyboardInterrupt), together(SimpleNamespace(num_processes=2)):
         raise KeyboardInterrupt
     with pytest.raises(ValueError, match="bad grade"), together(SimpleNamespace(num_processes=1)):

@@ -1,0 +1,152 @@
+"""From what was sampled to τ, ε and β: how the loop asks its controllers.
+
+Each controller is asked in the same way. Its state goes in; the value of this update, the state for the next update and
+what is logged come out. Nothing is kept here: the loop holds every state.
+
+    tau_P, temperature_state, log = control.temperatures(temperature_state, signals)      (AGPO Eq. 12)
+    epsilon_P, clip_state, log = control.radii(clip_state, signals, entropies, step_kl)   (AGPO Eq. 4)
+    beta, kl_state, log = control.kl_weight(kl_state, measured)                           (Ziegler et al. 2019, §2.2)
+"""
+
+from torch import Tensor
+
+from agpo_core import kl, probe
+from agpo_core.config import TrainConfig
+from agpo_core.controllers import AdaptiveTemperature, ClipSignals, KLSignals, same_update
+from agpo_core.probe import ProbeState
+from agpo_core.rollouts.rollout import Rollouts
+from agpo_core.training.batch import Measured
+from agpo_core.training.ranks import Ranks
+from agpo_core.training.setup import make_controllers
+
+
+class Control:
+    """The controllers of a run, and what they listen to.
+
+    Args:
+        config: how prompts are measured, and the controllers' settings.
+        ranks: signals are those of all ranks' prompts.
+        vocabulary_size: of the policy, in tokens; for a normalised entropy.
+    """
+
+    def __init__(self, config: TrainConfig, ranks: Ranks, vocabulary_size: int):
+        self.config, self.ranks = config, ranks
+        self.clip, self.temperature, self.kl = make_controllers(config, vocabulary_size)
+
+    def signals(
+        self, probed: Rollouts | None, former: ProbeState | None
+    ) -> tuple[list[ProbeState] | None, dict]:  # fmt: skip
+        """What the controllers listen to in this update, and what is logged of it.
+
+        Args:
+            probed: the probe, graded; None: there is none.
+            former: what `remember` gave in the update before: a free probe. None: nothing was seen yet.
+        Returns:
+            One state, or one a prompt of all ranks, in order; None: there is nothing to listen to, and the controllers
+            keep their base.
+        """
+        if probed is None:
+            return ([former], vars(former)) if former else (None, {})
+        statistics = self._statistics(probed)
+        mean = ProbeState.mean(statistics)
+        states = [mean]
+        if self.config.controller_scope == "prompt":  # as in the authors' code: one state a prompt, in order
+            states = [
+                ProbeState.mean({name: values_P[i : i + 1] for name, values_P in statistics.items()})
+                for i in range(self.config.prompts_per_update)
+            ]
+        rewards_P = probed.rewards_B.view(-1, probed.group).mean(dim=1)
+        return states, {
+            **vars(mean),
+            "probe_reward": self.ranks.gather(rewards_P).mean().item(),
+            "dispersion_fallback": statistics["fallback"].mean().item(),
+        }
+
+    def remember(self, rollouts: Rollouts) -> tuple[ProbeState | None, dict]:
+        """The training rollouts' statistics, which are a free probe of the next update, and what is logged of them.
+
+        They were drawn at tau_t, a probe at tau_base: `uncertainty_train` beside `uncertainty` shows how much a hotter
+        sampler raises the uncertainty that would set its own temperature.
+        """
+        if not self.config.adapts:
+            return None, {}
+        state = ProbeState.mean(self._statistics(rollouts))
+        if not isinstance(self.temperature, AdaptiveTemperature):
+            return state, {}
+        return state, {"uncertainty_train": self.temperature.uncertainty(state)}
+
+    def _statistics(self, rollouts: Rollouts) -> dict[str, Tensor]:
+        """What is measured of each prompt's group, over all ranks (Eqs. 1, 5, 8)."""
+        c = self.config
+        statistics = probe.prompt_statistics(
+            rollouts.rewards_B.view(-1, rollouts.group),
+            rollouts.grouped(rollouts.answers),
+            mode=c.dispersion,
+            fallback=c.dispersion_fallback,
+            estimator=c.skewness,
+            guard=c.skewness_guard,
+            missing=c.missing_answers,
+            sigma_min=c.sigma_min,
+            kappa_max=c.kappa_max,
+        )
+        return {name: self.ranks.gather(values_P) for name, values_P in statistics.items()}
+
+    def temperatures(self, state: dict, signals: list[ProbeState] | None) -> tuple[Tensor, dict, dict]:
+        """tau of each prompt of this rank (Eq. 12); one for the whole update unless the scope is a prompt."""
+        values, heard = [], []
+        if signals is None:  # nothing to listen to
+            values = [(self.config.tau_base, self.config.tau_base)]
+        for one in signals or []:
+            raw = self.temperature.raw(state, one)
+            if isinstance(self.temperature, AdaptiveTemperature):
+                heard.append((self.temperature.uncertainty(one), self.temperature.baseline(state, one)))
+            value, state = self.temperature.update(state, one)
+            values.append((value, raw))
+        log = _summary("tau", values)
+        if heard:
+            U, baseline = zip(*heard, strict=True)
+            log |= {"uncertainty": sum(U) / len(U), "uncertainty_baseline": sum(baseline) / len(baseline)}
+        return self.ranks.per_prompt([value for value, _ in values]), state, log
+
+    def radii(
+        self, state: dict, signals: list[ProbeState] | None, entropies: list[float], step_kl: float
+    ) -> tuple[Tensor, dict, dict]:  # fmt: skip
+        """epsilon of each prompt of this rank (Eq. 4), a constant in the loss.
+
+        Args:
+            state: of the clip controller.
+            signals: what `signals` gave.
+            entropies: H of the policy, one for each signal.
+            step_kl: drift of the update before.
+        """
+        begun, values = state, []
+        if signals is None:  # nothing to listen to
+            values = [(self.config.epsilon_base, self.config.epsilon_base)]
+        for one, entropy in zip(signals or [], entropies, strict=signals is not None):
+            state = same_update(begun, state)
+            heard = ClipSignals(**vars(one), entropy=entropy, step_kl=step_kl)
+            raw = self.clip.raw(state, heard)
+            value, state = self.clip.update(state, heard)
+            values.append((value, raw))
+        return self.ranks.per_prompt([value for value, _ in values]), state, _summary("epsilon", values)
+
+    def kl_weight(self, state: dict, measured: Measured) -> tuple[float, dict, dict]:
+        """beta of this update; the KL that is measured before the update's steps sets that of the next."""
+        c, beta = self.config, self.kl.value(state)
+        if c.kl_control != "adaptive":
+            return beta, state, {}
+        d_B_T = kl.k1(measured.old_logps_T1_B_T, measured.reference_logps_B_T)
+        sequences = c.prompts_per_update * c.group_size
+        total = self.ranks.total((d_B_T * measured.mask_B_T).sum().double())
+        _, state = self.kl.update(state, KLSignals(total / sequences, sequences))
+        return beta, state, {"beta": beta}
+
+
+def _summary(name: str, values: list[tuple[float, float]]) -> dict:
+    """A controller's mean value, its mean before clipping, and the share of values that a bound holds."""
+    n = len(values)
+    return {
+        name: sum(value for value, _ in values) / n,
+        f"{name}_raw": sum(raw for _, raw in values) / n,
+        f"{name}_at_bound": sum(value != raw for value, raw in values) / n,
+    }

@@ -1,0 +1,79 @@
+"""Reductions over ranks: each rank gives its part, and every rank gets the same result.
+
+Rank r of R holds every R-th prompt of an update, r, r + R, …, each with its whole group. What is given back is in the
+order of all prompts, whatever the number of ranks.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+
+class Ranks:
+    """The ranks of a run, as one of them sees them.
+
+    Args:
+        accelerator: knows this rank and the others.
+        prompts: of an update, over all ranks; a multiple of the number of ranks.
+    """
+
+    def __init__(self, accelerator: Accelerator, prompts: int):
+        self.accelerator, self.prompts = accelerator, prompts
+
+    @property
+    def count(self) -> int:
+        """The number of ranks."""
+        return self.accelerator.num_processes
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank is the one that writes files."""
+        return self.accelerator.is_main_process
+
+    def mine(self, items: Sequence) -> Sequence:
+        """This rank's share of a list that all ranks hold: every R-th item."""
+        return items[self.accelerator.process_index :: self.count]
+
+    def per_prompt(self, values: Sequence[float]) -> Tensor:
+        """One value for all prompts, or a value for each of them: as a value for each prompt of this rank, (P / R,)."""
+        whole = list(values) * self.prompts if len(values) == 1 else values
+        return torch.tensor(self.mine(whole), dtype=torch.float32, device=self.accelerator.device)
+
+    def gather(self, values_P: Tensor) -> Tensor:
+        """Values of this rank's prompts as values of all prompts, in the order of their slots."""
+        return self.accelerator.gather(values_P).view(self.count, -1).T.reshape(-1)
+
+    def every_rank(self, values_B_X: Tensor) -> Tensor:
+        """Rows of this rank's rollouts as rows of all rollouts, in the order of their slots; padded with zeros."""
+        # accelerate pads a bool tensor into an int64 one, and leaves one that needs no padding as it is: ranks with
+        # completions of unequal length would then exchange tensors of different types.
+        numbers = values_B_X.to(torch.uint8) if values_B_X.dtype == torch.bool else values_B_X
+        widened = self.accelerator.pad_across_processes(numbers.contiguous(), dim=1)
+        rows = self.accelerator.gather(widened).to(values_B_X.dtype)
+        G = len(rows) // self.prompts
+        by_prompt = rows.view(self.count, self.prompts // self.count, G, -1).transpose(0, 1)
+        return by_prompt.reshape(self.prompts * G, -1)
+
+    def own(self, values_W_X: Tensor, width: int) -> Tensor:
+        """This rank's rows of what `every_rank` gave, without the other ranks' padding."""
+        by_prompt = values_W_X.view(self.prompts, len(values_W_X) // self.prompts, -1)
+        return self.mine(by_prompt).reshape(-1, values_W_X.shape[1])[:, :width]
+
+    def total(self, value):
+        """Sum of a number over ranks; an int stays one."""
+        exact = torch.as_tensor(value, dtype=torch.float64, device=self.accelerator.device)
+        whole = self.accelerator.reduce(exact, "sum").item()
+        return whole if torch.as_tensor(value).is_floating_point() else int(whole)
+
+    def mean(self, values_B_T: Tensor, mask_B_T: Tensor) -> float:
+        """Mean over all tokens of all ranks; 0 where there is no token."""
+        sums = torch.stack([values_B_T[mask_B_T].double().sum(), mask_B_T.sum().double()])
+        numerator, tokens = self.accelerator.reduce(sums, "sum").tolist()
+        return numerator / max(tokens, 1)
+
+    def slowest(self, seconds: float) -> float:
+        """The longest time over ranks, so that all stop at the same update."""
+        times = torch.tensor([seconds], dtype=torch.float64, device=self.accelerator.device)
+        return self.accelerator.gather(times).max().item()

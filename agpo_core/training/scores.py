@@ -1,0 +1,98 @@
+"""What a policy scores during a run and at its end: the entries of eval.json."""
+
+from agpo_core.evaluation.evaluate import complete_and_grade, counts_right
+from agpo_core.horizon import Horizon
+from agpo_core.jobs.together import together
+from agpo_core.rollouts.policy import Reference
+from agpo_core.rollouts.rollout import RolloutEngine
+from agpo_core.tasks import Problem, Task
+from agpo_core.training.ranks import Ranks
+from agpo_core.training.reward_model import RewardModel, appraise
+from agpo_core.training.setup import forward_prompts
+
+
+class Scores:
+    """Asks a policy problems, greedily and with samples; the ranks share the work.
+
+    Args:
+        ranks: of the run.
+        engine: samples from the policy; has the run's settings.
+        tasks: by name; they grade.
+        reward_model: is asked beside them; None: there is none.
+        reference: the policy before training.
+    """
+
+    def __init__(
+        self, ranks: Ranks, engine: RolloutEngine, tasks: dict[str, Task], reward_model: RewardModel | None,
+        reference: Reference,
+    ):  # fmt: skip
+        self.ranks, self.engine, self.tasks = ranks, engine, tasks
+        self.reward_model, self.reference, self.config = reward_model, reference, engine.config
+
+    def point(self, problems: dict[str, list[Problem]], horizon: Horizon) -> tuple[dict, dict[str, list[float]]]:
+        """A point of a learning curve, and the greedy reward of each problem.
+
+        Args:
+            problems: of each task.
+            horizon: the tokens are counted there, apart from those of training.
+        """
+        failures = []
+        graded, tokens = complete_and_grade(
+            self.engine, self.tasks, problems, self.ranks.accelerator, failures=failures
+        )
+        horizon.count("evaluation", tokens)
+        rewards = {name: [reward for (reward,) in rows] for name, rows in graded.items()}
+        scores = {name: sum(values) / len(values) for name, values in rewards.items()}
+        sizes = {name: len(values) for name, values in rewards.items()}
+        too_long = {name: self.engine.fits(several).count(False) for name, several in problems.items()}
+        point = {
+            "progress": horizon.progress,
+            "update": horizon.updates,
+            "tokens": horizon.tokens["train"] + horizon.tokens["probe"],
+            "score": scores,
+            "macro": sum(scores.values()) / len(scores),
+            "problems": next(iter(sizes.values())) if len(set(sizes.values())) == 1 else sizes,  # a task
+        }
+        if any(too_long.values()):  # counted as wrong
+            point["too_long"] = too_long
+        if failures:  # counted as 0
+            point["failed_grades"] = len(failures)
+        if self.reward_model is not None:
+            every = [problem for several in problems.values() for problem in several]
+            point["sampled"] = self._appraise(every, horizon)
+        return point, rewards
+
+    def at_end(self, problems: dict[str, list[Problem]], horizon: Horizon) -> dict:
+        """The last point with the rewards behind it, and what a problem's sampled completions earn.
+
+        How many are right is counted where rewards lie in [0, 1]: elsewhere 1 does not mean right.
+
+        Args:
+            problems, horizon: as in `point`.
+        """
+        point, rewards = self.point(problems, horizon)
+        point["rewards"], failures = rewards, []
+        if n := self.config.test_samples:
+            graded, tokens = complete_and_grade(
+                self.engine, self.tasks, problems, self.ranks.accelerator, n, self.config.tau_base, failures
+            )
+            horizon.count("evaluation", tokens)
+            right = {name: count for name, rows in graded.items() if (count := counts_right(rows)) is not None}
+            average = {name: sum(map(sum, rows)) / (n * len(rows)) for name, rows in graded.items()}
+            point |= {"samples": n, "right": right, "average": average}
+            if failures:
+                point["failed_grades"] = point.get("failed_grades", 0) + len(failures)
+        return point
+
+    def _appraise(self, problems: list[Problem], horizon: Horizon) -> dict:
+        """Means over problems of what `reward_model.appraise` gives, over all ranks; too long prompts are left out."""
+        c, ranks = self.config, self.ranks
+        problems = [problem for problem, fit in zip(problems, self.engine.fits(problems), strict=True) if fit]
+        size = min(c.rollout_batch, forward_prompts(c, ranks.count) * c.group_size)  # as in training
+        with together(ranks.accelerator):
+            found = appraise(
+                self.reward_model, self.engine, self.reference, self.tasks, ranks.mine(problems),
+                list(ranks.mine(range(len(problems)))), size,
+            )  # fmt: skip
+        horizon.count("evaluation", ranks.total(sum(found["length"])))
+        return {name: ranks.total(float(sum(values))) / len(problems) for name, values in found.items()}
