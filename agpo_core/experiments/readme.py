@@ -42,6 +42,8 @@ OF_ARMS = {
         },
     ),
 }  # fmt: skip
+# Grids whose arms stand in a row each. name: (record, the arm that the others are held against)
+OVERVIEWS = {"methods": (METHODS, "grpo"), "ablations": ("recipes_learn", "agpo"), "mixed": ("mixed_scaling", "grpo")}
 # Tables that a command wrote with its record, as lines under "table". name: file in outputs/reference
 AS_RECORDED = {"speed": "bench/core.json", "grading": "bench/grading.json", "golds": "golds.json"}
 
@@ -64,16 +66,12 @@ def results() -> str:
     return _markdown(pd.DataFrame(rows), speaks(report.about(runs)), HOLM)
 
 
-def methods() -> str:
-    """Each method of the recorded overview, in a row."""
-    runs = records.load(METHODS, "tiny").runs
-    return _markdown(report.overview(runs).reset_index(names="method"), speaks(report.about(runs)), HOLM)
-
-
-def ablations() -> str:
-    """AGPO beside its ablations, each in a row."""
-    runs = records.load("recipes_learn", "tiny").runs
-    return _markdown(report.overview(runs, "agpo").reset_index(names="method"), speaks(report.about(runs)), HOLM)
+def overview(name: str) -> str:
+    """A table of OVERVIEWS: each arm of a recorded grid, in a row, beside one of them."""
+    record, baseline = OVERVIEWS[name]
+    runs = records.load(record, "tiny").runs
+    rows = report.overview(runs, baseline).reset_index(names="method")
+    return _markdown(rows, speaks(report.about(runs)), HOLM)
 
 
 def controls() -> str:
@@ -252,8 +250,8 @@ def benchmarks() -> str:
 
 TABLES = {  # name, as its markers write it: what gives its text
     **{table.__name__: table for table in (
-        results, methods, controls, ablations, small, evaluation, tasks, metrics, claims, faults, throughput,
-        benchmarks)},
+        results, controls, small, evaluation, tasks, metrics, claims, faults, throughput, benchmarks)},
+    **{name: partial(overview, name) for name in OVERVIEWS},
     **{name: partial(of_arms, name) for name in OF_ARMS},
     **{name: partial(as_recorded, name) for name in AS_RECORDED},
 }  # fmt: skip
@@ -264,7 +262,7 @@ DOCUMENTS = {  # a file: its tables
     "agpo_core/training/README.md": ("metrics",),
     "bench/README.md": ("speed", "throughput", "grading"),
     "outputs/reference/README.md": (
-        "ablations", "learned", "effects", "few", "knights", "tools", "small", "evaluation",
+        "ablations", "mixed", "learned", "effects", "few", "knights", "tools", "small", "evaluation",
     ),
 }  # fmt: skip
 
