@@ -77,6 +77,11 @@ class Batch(Measured):
     returns_B_T: Tensor | None = None  # what the critic is to predict; None: no critic
 
 
+def forward_prompts(config: TrainConfig, ranks: int) -> int:
+    """Prompts of a forward on one rank, with their groups, in every phase: a rank's share of a minibatch, or fewer."""
+    return config.micro_batch_prompts or config.prompts_per_update // (config.minibatches * ranks)
+
+
 def minibatch_loss(model, batch: Batch, config: TrainConfig, denominator: int):
     """The loss of Eq. 7 on a part of a minibatch, with that of the critic where there is one.
 

@@ -12,12 +12,21 @@ from torch import Tensor
 
 from agpo_core import kl, probe
 from agpo_core.config import TrainConfig
-from agpo_core.controllers import AdaptiveTemperature, ClipSignals, KLSignals, same_update
+from agpo_core.controllers import (
+    AdaptiveClip,
+    AdaptiveKL,
+    AdaptiveTemperature,
+    ClipSignals,
+    FixedClip,
+    FixedKL,
+    FixedTemperature,
+    KLSignals,
+    same_update,
+)
 from agpo_core.probe import ProbeState
 from agpo_core.rollouts.rollout import Rollouts
 from agpo_core.training.batch import Measured
 from agpo_core.training.ranks import Ranks
-from agpo_core.training.setup import make_controllers
 
 
 class Control:
@@ -140,6 +149,43 @@ class Control:
         total = self.ranks.total((d_B_T * measured.mask_B_T).sum().double())
         _, state = self.kl.update(state, KLSignals(total / sequences, sequences))
         return beta, state, {"beta": beta}
+
+
+def make_controllers(config: TrainConfig, vocabulary_size: int):
+    """The controllers of clip radius, temperature and KL weight that a configuration asks for."""
+    c = config
+    clip = FixedClip(c.epsilon_base)
+    if c.clip == "adaptive":
+        clip = AdaptiveClip(
+            epsilon_base=c.epsilon_base,
+            epsilon_min=c.epsilon_min,
+            epsilon_max=c.epsilon_max,
+            alpha=c.alpha,
+            gamma=c.gamma,
+            delta=c.delta,
+            zeta=c.zeta,
+            signals_mask=c.signals_mask,
+            entropy=c.clip_entropy,
+            step_kl=c.step_kl,
+            vocabulary_size=vocabulary_size,
+        )
+    temperature = FixedTemperature(c.tau_base)
+    if c.temperature == "adaptive":
+        temperature = AdaptiveTemperature(
+            tau_base=c.tau_base,
+            tau_min=c.tau_min,
+            tau_max=c.tau_max,
+            sensitivity=c.sensitivity,
+            momentum=c.momentum,
+            weights=c.weights,
+            signals_mask=c.signals_mask,
+            start=c.baseline_start,
+            centring=c.centring,
+        )
+    kl = FixedKL(c.beta)
+    if c.kl_control == "adaptive":
+        kl = AdaptiveKL(c.beta, c.kl_target, c.kl_horizon)
+    return clip, temperature, kl
 
 
 def _summary(name: str, values: list[tuple[float, float]]) -> dict:

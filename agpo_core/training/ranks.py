@@ -1,14 +1,18 @@
-"""Reductions over ranks: each rank gives its part, and every rank gets the same result.
+"""The ranks of a run, and reductions over them: each rank gives its part, and every rank gets the same result.
 
 Rank r of R holds every R-th prompt of an update, r, r + R, …, each with its whole group. What is given back is in the
 order of all prompts, whatever the number of ranks.
 """
 
+import math
+import os
 from collections.abc import Sequence
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DeepSpeedPlugin, InitProcessGroupKwargs
 from torch import Tensor
+
+from agpo_core.config import ConfigError, TrainConfig
 
 
 class Ranks:
@@ -77,3 +81,46 @@ class Ranks:
         """The longest time over ranks, so that all stop at the same update."""
         times = torch.tensor([seconds], dtype=torch.float64, device=self.accelerator.device)
         return self.accelerator.gather(times).max().item()
+
+
+def make_accelerator(config: TrainConfig):
+    """One process without a launcher; DeepSpeed ZeRO-2 under it, on GPUs or (gloo) on CPUs."""
+    ranks = int(os.environ.get("WORLD_SIZE", 1))
+    parts = config.minibatches * ranks
+    if config.prompts_per_update % parts:
+        raise ConfigError(
+            f"prompts_per_update {config.prompts_per_update} must be a multiple of minibatches x ranks "
+            f"= {config.minibatches} x {ranks}."
+        )
+    if config.probed_prompts % ranks:
+        raise ConfigError(
+            f"probe_share {config.probe_share} of {config.prompts_per_update} prompts are {config.probed_prompts}: "
+            f"choose a share that the {ranks} ranks can divide."
+        )
+    share = config.prompts_per_update // parts
+    if config.dtype == "bfloat16" and "LOCAL_RANK" not in os.environ:
+        raise ConfigError(
+            "dtype bfloat16 needs DeepSpeed, which keeps float32 weights to add small updates to: "
+            "set launcher to deepspeed (one rank will do), or dtype to float32."
+        )
+    common = {
+        "mixed_precision": "bf16" if config.dtype == "bfloat16" else "no",
+        "gradient_accumulation_steps": math.ceil(share / (config.micro_batch_prompts or share)),
+    }
+    if "LOCAL_RANK" not in os.environ:
+        return Accelerator(**common)
+    cuda = torch.cuda.is_available()
+    if not cuda:
+        os.environ["DS_ACCELERATOR"] = os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+    plugin = DeepSpeedPlugin(
+        hf_ds_config={
+            "train_micro_batch_size_per_gpu": 1,  # unused: the loop makes its own batches
+            "gradient_accumulation_steps": "auto",
+            "gradient_clipping": config.max_grad_norm,
+            "zero_optimization": {"stage": 2},
+            "zero_allow_untested_optimizer": True,
+            "bf16": {"enabled": config.dtype == "bfloat16"},
+        }
+    )
+    backend = InitProcessGroupKwargs(backend="nccl" if cuda else "gloo")
+    return Accelerator(**common, deepspeed_plugin=plugin, kwargs_handlers=[backend])

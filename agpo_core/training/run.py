@@ -18,16 +18,11 @@ from agpo_core.tasks import Problem, Task, get_task
 from agpo_core.training import checkpoint
 from agpo_core.training.control import Control
 from agpo_core.training.journal import Journal
-from agpo_core.training.ranks import Ranks
+from agpo_core.training.optimisation import parameter_groups
+from agpo_core.training.problems import contaminated_problems, refuse_evaluation_sets, training_problems
+from agpo_core.training.ranks import Ranks, make_accelerator
 from agpo_core.training.reward_model import load_reward_model
 from agpo_core.training.scores import Scores
-from agpo_core.training.setup import (
-    contaminated_problems,
-    make_accelerator,
-    parameter_groups,
-    refuse_evaluation_sets,
-    training_problems,
-)
 from agpo_core.training.update import Learner, Sampler
 
 EXTENDED = (

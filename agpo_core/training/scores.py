@@ -6,9 +6,9 @@ from agpo_core.jobs.together import together
 from agpo_core.rollouts.policy import Reference
 from agpo_core.rollouts.rollout import RolloutEngine
 from agpo_core.tasks import Problem, Task
+from agpo_core.training.batch import forward_prompts
 from agpo_core.training.ranks import Ranks
 from agpo_core.training.reward_model import RewardModel, appraise
-from agpo_core.training.setup import forward_prompts
 
 
 class Scores:

@@ -18,10 +18,10 @@ from agpo_core.jobs.together import together
 from agpo_core.rollouts import policy
 from agpo_core.rollouts.rollout import Prompts, RolloutEngine, Rollouts, score
 from agpo_core.tasks import Problem, Task
-from agpo_core.training.batch import Batch, Measured, Tokens, minibatch_loss
+from agpo_core.training.batch import Batch, Measured, Tokens, forward_prompts, minibatch_loss
+from agpo_core.training.optimisation import learning_rate
 from agpo_core.training.ranks import Ranks
 from agpo_core.training.reward_model import RewardModel
-from agpo_core.training.setup import forward_prompts, learning_rate
 
 
 class Sampler:

@@ -20,8 +20,8 @@ from agpo_core.training import checkpoint
 from agpo_core.training import run as run_module
 from agpo_core.training import train as module
 from agpo_core.training.journal import Journal
+from agpo_core.training.optimisation import learning_rate
 from agpo_core.training.run import Run
-from agpo_core.training.setup import learning_rate
 from agpo_core.training.update import Learner, Sampler, check_gradient
 from tests.conftest import Toy
 

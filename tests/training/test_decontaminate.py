@@ -5,8 +5,8 @@ import pytest
 from agpo_core import provenance
 from agpo_core.config import ConfigError
 from agpo_core.tasks import Problem
+from agpo_core.training.problems import contaminated_problems, training_problems
 from agpo_core.training.run import Run
-from agpo_core.training.setup import contaminated_problems, training_problems
 from agpo_core.training.train import train
 
 pytestmark = pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")

@@ -12,8 +12,8 @@ from agpo_core.config import ConfigError
 from agpo_core.evaluation.evaluate import complete_and_grade
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.rollout import TransformersEngine, score
+from agpo_core.training.problems import training_problems
 from agpo_core.training.run import Run
-from agpo_core.training.setup import training_problems
 from agpo_core.training.train import train
 
 pytestmark = pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")

@@ -21,8 +21,8 @@ from agpo_core.tasks import Graded, get_task
 from agpo_core.training import run as module
 from agpo_core.training.batch import Batch, minibatch_loss
 from agpo_core.training.journal import Journal
+from agpo_core.training.optimisation import learning_rate
 from agpo_core.training.run import Run
-from agpo_core.training.setup import learning_rate
 from agpo_core.training.train import main, train
 from agpo_core.training.update import Learner, Sampler, advantages
 
