@@ -31,6 +31,15 @@ def show(arguments: argparse.Namespace) -> None:
     print(show(arguments.name, arguments.index, arguments.split, arguments.data_dir))
 
 
+def download(arguments: argparse.Namespace) -> None:
+    """Copy benchmarks from the hub into a folder."""
+    from agpo_core.tasks.benchmarks.download import download
+
+    for name in arguments.names:
+        for file in download(name, arguments.to):
+            print(file)
+
+
 def check(arguments: argparse.Namespace) -> None:
     """Put every gold of a folder into answer sentences, and print whether the grader finds it again."""
     from agpo_core.tasks.benchmarks import checking
@@ -65,6 +74,10 @@ def main(argv: list[str] | None = None) -> int:
     command.add_argument("--split", choices=SPLITS, default="test")
     command.add_argument("--data-dir", **folder)
     command.set_defaults(run=show)
+    command = commands.add_parser("download", help="copy benchmarks from the hub into a folder that data_dir can name")
+    command.add_argument("names", nargs="+", metavar="NAME", help="as `list` shows them")
+    command.add_argument("--to", required=True, metavar="FOLDER", help="receives a folder for each benchmark")
+    command.set_defaults(run=download)
     command = commands.add_parser("check", help="put every gold into answer sentences: does the grader find it again?")
     command.add_argument("--data-dir", **folder | {"required": True})
     command.add_argument("--record", action="store_true", help="write outputs/reference/golds.json")

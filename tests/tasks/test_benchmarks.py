@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 import warnings
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -279,6 +280,36 @@ def test_files_and_hub_give_the_same_problems(name, tmp_path, monkeypatch):
         assert problems and {problem.task for problem in problems} == {name}
         assert len({problem.id for problem in problems}) == len(problems)
         assert all(problem.id.startswith(("train-", "dev-", "test-")) for problem in problems), split
+
+
+@pytest.mark.parametrize("name", [name for name, (_, hub) in SAMPLES.items() if hub])
+def test_a_copy_of_the_hub_gives_the_same_problems_offline(name, tmp_path, monkeypatch, capsys):
+    hub_of(monkeypatch, SAMPLES[name][1])
+    from_hub = all_problems(get_task(name))
+    assert main(["download", name, "--to", str(tmp_path / "data")]) == 0
+    files = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    calls = hub_of(monkeypatch, {})  # offline from here on
+    assert (
+        files and all(file.is_file() for file in files) and all_problems(get_task(name, tmp_path / "data")) == from_hub
+    )
+    assert main(["download", name, "--to", str(tmp_path / "data")]) == 0 and not calls  # what is there stays
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gsm9k", "unknown benchmark 'gsm9k': did you mean 'gsm8k'"),
+        ("code_contests", "code_contests: there is nothing to copy from the hub; get"),
+        ("cmimc24", "cmimc24: there is nothing to copy from the hub; get"),
+        ("math500", r"math500: the hub's HuggingFaceH4/MATH-500 cannot be read \(KeyError\); go online"),
+    ],
+)
+def test_what_cannot_be_copied_is_said_and_leaves_no_file(name, message, tmp_path, monkeypatch, capsys):
+    hub_of(monkeypatch, {})
+    with pytest.raises(SystemExit) as ended:
+        main(["download", name, "--to", str(tmp_path)])
+    assert ended.value.code == 2 and re.search(message, capsys.readouterr().err)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_the_hub_is_asked_for_the_ids_configurations_and_splits_of_the_table(monkeypatch):

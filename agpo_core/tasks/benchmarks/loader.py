@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agpo_core import grading
 from agpo_core.tasks.benchmarks.schemas import Malformed, Record, Schema
-from agpo_core.tasks.benchmarks.sources import Files, Incomplete, Rows, all_shards, from_hub
+from agpo_core.tasks.benchmarks.sources import Files, Incomplete, Rows, all_shards, from_hub, jsonl
 from agpo_core.tasks.benchmarks.table import LISTED, Benchmark
 
 MAX_PLAIN = 200  # characters up to which a formula is taken to be readable without trying
@@ -125,7 +125,7 @@ def _find(benchmark: Benchmark, split: str, data_dir: Path) -> tuple[list[Path],
     Its own folder goes before the folder itself: a file of another benchmark may bear the same name there. The folder
     of another benchmark with files of the same names is refused.
     """
-    for layout in benchmark.files.get(split, ()):
+    for layout in (*benchmark.files.get(split, ()), *copied(benchmark, split)):
         for folder in (*benchmark.folders, "."):
             found = [(pattern, _in_order((data_dir / folder).glob(pattern))) for pattern in layout.patterns]
             missing = [pattern for pattern, paths in found if not paths]
@@ -142,6 +142,12 @@ def _find(benchmark: Benchmark, split: str, data_dir: Path) -> tuple[list[Path],
     raise FileNotFoundError(
         f"data_dir: {str(data_dir)!r} has no {split} split of {benchmark.name}; give {benchmark.release}"
     )
+
+
+def copied(benchmark: Benchmark, split: str) -> tuple[Files, ...]:
+    """The layout in which `download` keeps what the hub has of a split; none where the hub's rows have no schema."""
+    hub = benchmark.hub.get(split)
+    return (Files((f"{benchmark.name}-{split}-from-hub.jsonl",), jsonl, hub.schema),) if hub and hub.schema else ()
 
 
 def refuse_folder_of_another(benchmark: Benchmark, patterns: Iterable[str], data_dir: Path) -> None:
