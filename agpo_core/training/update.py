@@ -160,8 +160,10 @@ def advantages(
         advantages_P_G = estimators.group_advantages(rewards_P_G, c.dispersion, fallback=c.dispersion_fallback)
     elif c.advantage == "dr_grpo":
         advantages_P_G = estimators.dr_grpo_advantages(rewards_P_G)
-    else:
+    elif c.advantage == "leave_one_out":
         advantages_P_G = estimators.leave_one_out_advantages(rewards_P_G)
+    else:
+        raise NotImplementedError(f"advantage {c.advantage!r} has no branch here: add one.")
     return advantages_P_G.view(-1, 1), None
 
 
