@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -435,3 +437,11 @@ def test_whatever_a_file_holds_it_is_loaded_or_refused(content):
             Path(file.name).write_bytes(start + content)
             with contextlib.suppress(ConfigError):
                 assert recipes.load(file.name).hash()
+
+
+def test_a_notebook_shows_a_refused_setting_without_frames():
+    cell = "from agpo_core.config import TrainConfig; TrainConfig(beta=-1)"
+    words = [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", "-c", cell]
+    shown = subprocess.run(words, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    lines = [line for line in (shown.stdout + shown.stderr).splitlines() if line.strip()]
+    assert lines == ["ConfigError: beta must be 0 or more; got -1.0."]
