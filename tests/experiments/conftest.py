@@ -1,5 +1,7 @@
 """Run folders as the loop would leave them, with invented numbers, written in no time."""
 
+import copy
+import json
 import math
 import random
 import zlib
@@ -9,7 +11,7 @@ import pytest
 
 from agpo_core import paths, provenance, recipes
 from agpo_core.config import NUMERICS_VERSION
-from agpo_core.experiments import profiles
+from agpo_core.experiments import grid, profiles
 from agpo_core.jobs import launch
 
 LEVELS = {"tiny-qwen2-a": 0.36, "tiny-qwen2-b": 0.40}  # invented scores of the starts
@@ -110,6 +112,11 @@ def launched(tmp_path, monkeypatch):
 
     The value is the list of calls: the names of the runs that each was asked to bring to an end.
     """
+    return invent(monkeypatch, tmp_path)
+
+
+def invent(patch: pytest.MonkeyPatch, place: Path) -> list[list[str]]:
+    """See `launched`."""
     calls = []
 
     def fake_launch(run_dirs, **options):
@@ -117,10 +124,26 @@ def launched(tmp_path, monkeypatch):
         for folder in run_dirs:
             write_run(folder)
 
-    monkeypatch.setenv("AGPO_OUTPUTS", str(tmp_path / "outputs"))
-    monkeypatch.setattr(paths, "reference", lambda: tmp_path / "reference")
-    monkeypatch.setattr(launch, "launch", fake_launch)
+    patch.setenv("AGPO_OUTPUTS", str(place / "outputs"))
+    patch.setattr(paths, "reference", lambda: place / "reference")
+    patch.setattr(launch, "launch", fake_launch)
     return calls
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The results of an invented grid, by experiment and parameters; made once a file, a copy for each test."""
+    made = {}
+
+    def results(experiment: str, params: dict):
+        key = json.dumps([experiment, params], sort_keys=True)
+        if key not in made:
+            with pytest.MonkeyPatch.context() as patch:
+                invent(patch, tmp_path_factory.mktemp("invented"))
+                made[key] = grid.run(experiment, params)
+        return copy.deepcopy(made[key])
+
+    return results
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ PAIRS = [*claimed("agpo_table1_main_results", ["agpo", "grpo"]), Pair("agpo", "g
 
 
 @pytest.fixture
-def results(launched, params):
-    return grid.run("table", params)
+def results(launched, trained, params):
+    return trained("table", params)
 
 
 @pytest.fixture
-def smoke(launched, params):
+def smoke(launched, trained, params):
     """One seed, one start."""
-    return grid.run("table", params | {"seeds": [42], "models": ["tiny-qwen2-a"]})
+    return trained("table", params | {"seeds": [42], "models": ["tiny-qwen2-a"]})
 
 
 def row(arm="grpo", seed=1, task="steps", score=0.5, **columns) -> dict:
@@ -171,7 +171,8 @@ def test_the_summary_holds_everything_and_stays_in_a_terminals_width(results):
     assert max(map(len, text.splitlines())) <= 110
 
 
-def test_the_summary_is_written_beside_the_runs(results):
+def test_the_summary_is_written_beside_the_runs(launched, params):
+    results = grid.run("table", params)
     grid.promote("table", "tiny")
     file = report.write_summary(results, PAIRS, records.load("table", "tiny"))
     assert file == paths.runs() / "table" / "tiny" / "summary.txt"

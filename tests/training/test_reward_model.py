@@ -213,8 +213,8 @@ def test_a_start_brings_its_own_reward_model(learned, folder, config, tmp_path):
         loaded = load_reward_model(config(**start, reward_model=name), tokenizer)
         assert loaded.score(rollouts).equal(RewardModel(model).score(rollouts))
     assert load_policy(config(**start, reward_model="reward"))[0].config.architectures == ["Qwen2ForCausalLM"]
-    with pytest.raises(ConfigError, match="'rewards' could not be loaded: give a folder in that of model"):
-        load_reward_model(config(**start, reward_model="rewards"), tokenizer)
+    with pytest.raises(ConfigError, match="'not/a/folder' could not be loaded: give a folder in that of model"):
+        load_reward_model(config(**start, reward_model="not/a/folder"), tokenizer)  # nor an id: no hub is asked
 
 
 def test_what_is_no_reward_model_is_refused_with_the_remedy(config, learned, folder, model_folders, tmp_path):

@@ -21,8 +21,8 @@ def close_figures():
 
 
 @pytest.fixture
-def results(launched, params):
-    return grid.run("overview", params | {"methods": METHODS})
+def results(launched, trained, params):
+    return trained("overview", params | {"methods": METHODS})
 
 
 def test_every_method_of_the_overview_belongs_to_one_family():

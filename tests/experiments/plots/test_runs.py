@@ -22,8 +22,8 @@ def close_figures():
 
 
 @pytest.fixture
-def results(launched, params):
-    return grid.run("table", params)
+def results(launched, trained, params):
+    return trained("table", params)
 
 
 def test_scores_are_drawn_with_their_interval_and_their_difference_from_grpo(results):
