@@ -17,6 +17,7 @@ import types
 import typing
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 # Beyond these a run would not fit into any machine, or would leave what float32 can hold; no run that makes sense comes
 # near. A setting whose own range ends earlier says so.
@@ -116,7 +117,9 @@ def kinds(settings: type) -> dict[str, object]:
 def choices(kind) -> tuple[str, ...]:
     """The texts that a setting of this type may be; empty where it is no choice."""
     plain, marks, _ = _taken_apart(kind)
-    return typing.get_args(plain) or next((mark.choices for mark in marks if isinstance(mark, OneOf)), ())
+    if typing.get_origin(plain) is Literal:
+        return typing.get_args(plain)
+    return next((mark.choices for mark in marks if isinstance(mark, OneOf)), ())
 
 
 def optional(kind) -> bool:

@@ -334,6 +334,11 @@ def test_the_hash_changes_with_the_numerics_version_and_with_nothing_else(monkey
     assert TrainConfig().hash() != first
 
 
+def test_a_setting_that_is_no_choice_has_no_choices():
+    assert choices(KINDS["dispersion"]) == ("std", "mad", "iqr")
+    assert [choices(KINDS[name]) for name in ("tasks", "weights", "beta", "reward_model")] == [()] * 4
+
+
 # -- what cannot end well is refused when it is loaded
 
 

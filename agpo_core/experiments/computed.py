@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
 from agpo_core import paths, provenance
 from agpo_core.checks import check_choice
-from agpo_core.config import ConfigError
+from agpo_core.settings import ConfigError, checked
 
 DIGITS = 8  # significant, in a CSV
 
@@ -70,8 +71,7 @@ def check(notebook: str, params: dict) -> None:
         ConfigError: an unknown run_mode; or "replay", and there is no record, or it was made with other parameters.
     """
     profile, run_mode = params["profile"], params["run_mode"]
-    if run_mode not in ("replay", "train"):
-        raise ConfigError(f"run_mode must be replay or train; got {run_mode!r}.")
+    checked("run_mode", Literal["replay", "train"], run_mode)
     if run_mode == "train":
         return
     notes = sorted(folder(notebook, profile, run_mode).glob("*.json"))

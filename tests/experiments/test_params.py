@@ -249,7 +249,7 @@ FIG_1, THM_1, APP_A, APP_B = (
         (FIG_1, {"group_size": 1}, "group_size 1 gives every advantage 0.*use at least 2"),
         (FIG_1, {"seed": -1}, "seed"),
         (FIG_1, {"learning_rate": 0.0}, "learning_rate"),
-        (THM_1, {"run_mode": "trian"}, "run_mode must be replay or train; got 'trian'"),
+        (THM_1, {"run_mode": "trian"}, "run_mode must be one of replay, train; got 'trian'"),
         (THM_1, {"seeds": [0]}, "seeds is .* in the record.*set run_mode to train"),
         (THM_1, {"eta_0": 1.0}, "eta_0 is 20.0 in the record, and 1.0 here: set run_mode to train"),
         (THM_1, {"eta_0": 0.0, "run_mode": "train"}, "eta_0 must be at least"),
