@@ -5,25 +5,41 @@ from collections.abc import Callable
 import torch
 
 
-def check(attempt: Callable, truth: Callable, cases: list[tuple]) -> None:
-    """Print whether an attempt gives the true values.
+def check(attempt: Callable, truth: Callable, cases: list[tuple], mistakes: dict[str, Callable] | None = None) -> None:
+    """Print whether an attempt gives the true values, and if not, what is wrong as far as that can be told.
 
     Args:
         attempt, truth: functions of the same arguments; they return a number or a list of numbers.
         cases: the arguments to try, a tuple a call.
+        mistakes: known mistakes. A hint is printed where the attempt gives what the mistaken function beside it gives.
     """
     for case in cases:
         call = f"{attempt.__name__}({', '.join(map(repr, case))})"
         try:
-            given = torch.as_tensor(attempt(*case), dtype=torch.float64)
+            answer = attempt(*case)
         except Exception as error:  # whatever the attempt does, the notebook goes on
-            print(f"Not yet: {call} gives no number ({type(error).__name__}).")
+            print(f"Not yet: {call} raises {type(error).__name__}: {error}")
+            return
+        if answer is ... or answer is None:
+            print(f"Not yet: {call} returns {answer}. Replace the ... by your formula, and return its value.")
+            return
+        try:
+            given = torch.as_tensor(answer, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError):
+            print(f"Not yet: {call} gives {answer!r:.80}, which is not a number or a list of numbers.")
             return
         wanted = torch.as_tensor(truth(*case), dtype=torch.float64)
-        if given.shape != wanted.shape or not torch.allclose(given, wanted, atol=1e-4):
+        if not _equal(given, wanted):
             print(f"Not yet: {call} gives {_text(given)}, and should give {_text(wanted)}.")
+            for hint, mistaken in (mistakes or {}).items():
+                if _equal(given, torch.as_tensor(mistaken(*case), dtype=torch.float64)):
+                    print(f"Hint: {hint}")
             return
     print(f"Right, in all {len(cases)} cases.")
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, atol=1e-4)
 
 
 def claim(sentence: str, holds) -> None:

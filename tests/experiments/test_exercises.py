@@ -30,8 +30,28 @@ def test_blanks_and_errors_are_not_yet_an_answer(capsys):
     def broken(x):
         return x / 0
 
-    assert "blank(1.0) gives no number (TypeError)" in printed(blank, capsys)
-    assert "broken(1.0) gives no number (ZeroDivisionError)" in printed(broken, capsys)
+    def words(x):
+        return "two"
+
+    def forgotten(x):
+        x * 2
+
+    assert printed(blank, capsys) == (
+        "Not yet: blank(1.0) returns Ellipsis. Replace the ... by your formula, and return its value.\n"
+    )
+    assert "forgotten(1.0) returns None" in printed(forgotten, capsys)
+    assert "broken(1.0) raises ZeroDivisionError: float division by zero" in printed(broken, capsys)
+    assert "words(1.0) gives 'two', which is not a number" in printed(words, capsys)
+
+
+def test_a_known_mistake_gets_its_hint_and_another_one_none(capsys):
+    mistakes = {"You squared x.": lambda x: x**2, "You forgot the factor.": lambda x: x}
+    check(lambda x: x, double, [(3.0,)], mistakes)
+    assert capsys.readouterr().out == (
+        "Not yet: <lambda>(3.0) gives 3.000, and should give 6.000.\nHint: You forgot the factor.\n"
+    )
+    check(lambda x: x + 1, double, [(3.0,)], mistakes)
+    assert "Hint" not in capsys.readouterr().out
 
 
 def test_a_list_of_another_length_is_wrong(capsys):

@@ -113,25 +113,39 @@ def inputs_of(compiled) -> list[str]:
     return rng.sample(units, min(len(units), 14)) + [a + b for a, b in zip(units, units[1:], strict=False)][:4]
 
 
-def seconds(compiled, text: str) -> float:
-    start = time.process_time()
-    compiled.search(text)
-    compiled.fullmatch(text)
-    return time.process_time() - start
+def seconds(work, limit: float) -> float:
+    """CPU seconds of some work: the least of up to five tries, of which the first within the limit is the last.
+
+    A busy machine makes a measurement longer, never shorter.
+    """
+    tries = []
+    while len(tries) < 5 and min(tries, default=float("inf")) > limit:
+        start = time.process_time()
+        work()
+        tries.append(time.process_time() - start)
+    return min(tries)
 
 
 @pytest.mark.parametrize("part", range(12))
-def test_no_pattern_takes_more_than_twice_the_time_for_twice_the_input(part):
-    """Each pattern's own alternatives, n and 2n times, with an end that it cannot match."""
+def test_no_pattern_takes_more_than_its_share_of_time_for_four_times_the_input(part):
+    """Each pattern's own alternatives, n and 4n times, with an end that it cannot match.
+
+    Linear is 4 times the time, quadratic 16; what takes next to no time for the long input is not looked at further.
+    """
     slow = []
     for compiled in PATTERNS[part::12]:
         for unit in inputs_of(compiled):
-            short, long = (unit * (length // len(unit) + 1) + END for length in (LENGTH, 2 * LENGTH))
-            if seconds(compiled, long) > 0.05:
-                once, twice = (min(seconds(compiled, text) for _ in range(3)) for text in (short, long))
-                if twice > 3 * once or twice > SECONDS / 4:
-                    slow.append((compiled.pattern, unit, once, twice))
+            short, long = (unit * (length // len(unit) + 1) + END for length in (LENGTH, 4 * LENGTH))
+            if (far := seconds(lambda text=long: search(compiled, text), 0.1)) > 0.1:
+                near = max(seconds(lambda text=short: search(compiled, text), 0.0), 0.001)
+                if far > 8 * near or far > SECONDS / 2:
+                    slow.append((compiled.pattern, unit, near, far))
     assert slow == []
+
+
+def search(compiled, text: str) -> None:
+    compiled.search(text)
+    compiled.fullmatch(text)
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "cmath", "math", "aime24", "sat", "gaokao_qa", "gaokao_cloze",
@@ -146,21 +160,23 @@ def test_no_public_function_takes_a_second_for_a_hundred_thousand_characters(nam
             rf"\boxed{{{unit * (1_900 // len(unit))}}}",
             unit * (1_900 // len(unit)),
         ):
-            start = time.process_time()
-            grade(text, gold, name)
-            extract(text, name), canonical(text, name), equivalent(gold, text, name)
-            if time.process_time() - start > SECONDS:
+            if seconds(lambda text=text: all_public(text, gold, name), SECONDS) > SECONDS:
                 slow.append((unit, len(text)))
     assert slow == []
+
+
+def all_public(text: str, gold: str, name: str) -> None:
+    forget()  # what was read before costs nothing
+    grade(text, gold, name)
+    extract(text, name), canonical(text, name), equivalent(gold, text, name)
 
 
 @needs_data
 def test_the_reported_slow_inputs_are_fast():
     for row in map(json.loads, (DATA / "grader_hang.jsonl").read_text("utf-8").splitlines()):
-        forget()
-        start = time.process_time()
-        graded = grade(row["response"], row["gold"], row["profile"])
-        assert time.process_time() - start < row["limit_seconds"] and graded.reward == row["should_match"]
+        response, gold, name, limit = row["response"], row["gold"], row["profile"], row["limit_seconds"]
+        assert seconds(lambda: (forget(), grade(response, gold, name)), limit) < limit  # noqa: B023 -- called at once
+        assert grade(response, gold, name).reward == row["should_match"]
 
 
 @pytest.mark.parametrize("operator", ["/", "*", "^", " ", "+", "-", r"\cdot ", "**", r"\div "])
