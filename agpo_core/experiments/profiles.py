@@ -24,7 +24,7 @@ from pathlib import Path
 from agpo_core import paths
 from agpo_core.config import FIELDS, KINDS, ConfigError, TrainConfig, read_yaml
 from agpo_core.model_files import embedded_models, model_source
-from agpo_core.settings import optional, unknown
+from agpo_core.settings import checked, optional, unknown
 from agpo_core.tasks import TASKS
 
 BASE = "base"  # the file of defaults; no profile
@@ -202,33 +202,20 @@ def _check(given: dict, base: dict, grid: bool, place: str) -> None:
         if name not in base and name not in fields:
             hint = unknown(name, [*base, *fields], f"there are {', '.join(base)}.")
             raise ConfigError(f"{place}unknown parameter {name!r}: {hint}")
-        default = base.get(name)
-        if value is None and default is not None and not _may_be_none(name, base):
-            raise ConfigError(f"{place}{name} must be {_kind(default)}, and is null: write {literal(default)}, say.")
-        pairs = [(value, default)]
-        if isinstance(value, list) and isinstance(default, list) and default:
-            pairs += [(item, default[0]) for item in value]
-        for got, expected in pairs:
-            _check_kind(name, got, expected, place)
+        kind = KINDS[name] if grid and name in KINDS else _kind(base[name])
+        if value is None and not _may_be_none(name, base):
+            raise ConfigError(f"{place}{name} must not be null: write {literal(base.get(name))}, say.")
+        if isinstance(value, tuple):
+            raise ConfigError(f"{place}{name} must be a list, got the tuple {value!r}: write square brackets.")
+        if value is not None and kind is not None:
+            checked(f"{place}{name}", kind, value)
 
 
-def _check_kind(name: str, got, expected, place: str) -> None:
-    kinds = _kind(expected), _kind(got)
-    if None in (got, expected) or kinds[0] == kinds[1] or kinds == ("a number", "a whole number"):
-        return
-    message = f"{place}{name} must be {kinds[0]}, got {kinds[1]}, {got!r}"
-    if kinds == ("a number", "text"):
-        message += ": in YAML a float needs a dot, write 1.0e-6 and not 1e-6"
-    raise ConfigError(f"{message}.")
-
-
-def _kind(value) -> str:
-    if isinstance(value, bool):
-        return "true or false"
-    for kind, name in ((int, "a whole number"), (float, "a number"), (str, "text"), (list, "a list")):
-        if isinstance(value, kind):
-            return name
-    return f"a {type(value).__name__}"
+def _kind(default):
+    """The type of a setting whose default is this one, for `settings.checked`; None where any value may stand."""
+    if isinstance(default, list):
+        return tuple[_kind(default[0]), ...] if default else None
+    return None if default is None else type(default)
 
 
 def _check_ranges(params: dict, least: dict) -> None:
