@@ -67,11 +67,12 @@ def picture(to: Path) -> None:
     plt.close(figure)
 
 
-def coverage(folder: str = "notebooks/") -> str:
+def coverage(folder: str = "notebooks/", missing: bool = True) -> str:
     """Every item of the papers and of ours: its question, its notebook or "to come", verdicts on its claims, its times.
 
     Args:
         folder: of the notebooks, as links from where the table stands need it.
+        missing: name items whose notebook is to come, too.
     """
     there = {file.stem for file in paths.notebooks().glob("*.ipynb")}
     known = verdicts.tallies()
@@ -84,6 +85,7 @@ def coverage(folder: str = "notebooks/") -> str:
             "to read; to run": f"{item.to_read} min; {item.to_run}" if item.to_run else "",
         }
         for item in published.items()
+        if missing or item.notebook in there
     ]
     return _markdown(pd.DataFrame(rows))
 

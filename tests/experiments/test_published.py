@@ -177,7 +177,7 @@ def test_a_fault_says_where_what_and_how_it_was_found():
 def test_an_item_and_a_notebook_stand_in_one_row_each():
     items = published.items()
     assert len({(item.paper, item.item) for item in items}) == len({item.notebook for item in items}) == len(items)
-    assert list(dict.fromkeys(item.paper for item in items)) == ["AGPO", "R++", "beyond", "lesson"]
+    assert list(dict.fromkeys(item.paper for item in items)) == ["lesson", "AGPO", "R++", "beyond"]
     assert all(item.asks.endswith("?") for item in items)
 
 

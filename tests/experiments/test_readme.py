@@ -78,6 +78,7 @@ def test_a_notebook_that_is_there_is_linked_and_the_others_are_to_come(monkeypat
     rows = readme.coverage("there/").splitlines()[2:]
     assert len(rows) == len(published.items())
     linked = [row for row in rows if "| to come |" not in row]
+    assert linked == readme.coverage("there/", missing=False).splitlines()[2:]
     assert len(linked) == 1 and "| [learn_01_group_advantages](there/learn_01_group_advantages.ipynb) |" in linked[0]
 
 

@@ -262,7 +262,7 @@ class Item:
     """A table, figure, theorem or appendix of a paper, or a further topic, and the notebook on it.
 
     Attributes:
-        paper: "AGPO" or "R++"; "beyond": an experiment of ours; "lesson".
+        paper: "AGPO" or "R++"; "lesson"; "beyond": an experiment of ours.
         item: which one.
         asks: the question, in one plain sentence.
         notebook: its name; whether it is there already, the folder says.
@@ -284,7 +284,7 @@ class Item:
 
 @cache
 def items() -> tuple[Item, ...]:
-    """Every item: those of the papers, in their order, then ours."""
+    """Every item: the lessons, those of the papers in their order, and what goes beyond them."""
     with open(Path(__file__).parent / "items.csv", encoding="utf-8", newline="") as lines:
         return tuple(
             Item(**{**line, "to_read": int(line["to_read"]) if line["to_read"] else None})
