@@ -3,17 +3,21 @@
     python -m agpo_core.experiments.readme
 
 Each table lies between two markers, `<!-- name -->` and `<!-- end -->`; the text around them is written by hand. A test
-holds the files to what this module writes, so no number in a table is typed.
+holds the files to what this module writes, so no number in a table is typed. The README's picture is drawn from the
+record, too.
 """
 
 import re
+from collections import Counter
 from functools import partial
+from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pandas as pd
 
 from agpo_core import paths, provenance
 from agpo_core.comparison import about, macro, speaks, t_interval
-from agpo_core.experiments import arm_tables, published, records, report, verdicts
+from agpo_core.experiments import arm_tables, plots, published, records, report, verdicts
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.metrics import LOGGED
 from agpo_core.recipes import RECIPES
@@ -46,6 +50,52 @@ OF_ARMS = {
 OVERVIEWS = {"methods": (METHODS, "grpo"), "ablations": ("recipes_learn", "agpo"), "mixed": ("mixed_scaling", "grpo")}
 # Tables that a command wrote with its record, as lines under "table". name: file in outputs/reference
 AS_RECORDED = {"speed": "bench/core.json", "grading": "bench/grading.json", "golds": "golds.json"}
+PICTURE = "methods_overview.png"  # in outputs/reference
+# Verdicts on claims, by what gave them, in the order in which they are counted; of one claim, of several.
+OF_RUNS = ("supported", "contradicted", "inconclusive", "mixed")
+OF_TESTS = {
+    "holds": ("holds", "hold"),
+    "does not hold": ("does not hold", "do not hold"),
+    "in part": ("holds in part", "hold in part"),
+}
+
+
+def picture(to: Path) -> None:
+    """Draw the README's picture, the scores of all methods in the recorded overview, into a PNG file."""
+    figure, _ = plots.method_scores(records.load(METHODS, "tiny"))
+    figure.savefig(to, dpi=130, metadata={"Software": None})  # matplotlib would write its version into the file
+    plt.close(figure)
+
+
+def coverage(folder: str = "notebooks/", missing: bool = True) -> str:
+    """Every item of the papers and of ours: its question, its notebook or "to come", verdicts on its claims, its times.
+
+    Args:
+        folder: of the notebooks, as links from where the table stands need it.
+        missing: name items whose notebook is to come, too.
+    """
+    there = {file.stem for file in paths.notebooks().glob("*.ipynb")}
+    known = verdicts.tallies()
+    rows = [
+        {
+            "item": item.title,
+            "the question": item.asks,
+            "notebook": f"[{item.notebook}]({folder}{item.notebook}.ipynb)" if item.notebook in there else "to come",
+            "verdicts here": _counted(known[c.number] for c in published.claims() if c.notebook == item.notebook),
+            "to read; to run": f"{item.to_read} min; {item.to_run}" if item.to_run else "",
+        }
+        for item in published.items()
+        if missing or item.notebook in there
+    ]
+    return _markdown(pd.DataFrame(rows))
+
+
+def _counted(found) -> str:
+    """How many claims got which verdict, from runs and from tests; see `verdicts.tallies`."""
+    counts = Counter(verdict for of_claim in found for verdict in of_claim)
+    of_runs = ", ".join(f"{counts[word]} {word}" for word in OF_RUNS if counts[word])
+    of_tests = ", ".join(f"{n} {words[n > 1]}" for word, words in OF_TESTS.items() if (n := counts[word]))
+    return "; ".join(filter(None, (of_runs, of_tests and f"by test: {of_tests}")))
 
 
 def results() -> str:
@@ -250,20 +300,22 @@ def benchmarks() -> str:
 
 TABLES = {  # name, as its markers write it: what gives its text
     **{table.__name__: table for table in (
-        results, controls, small, evaluation, tasks, metrics, claims, faults, throughput, benchmarks)},
+        coverage, results, controls, small, evaluation, tasks, metrics, claims, faults, throughput, benchmarks)},
     **{name: partial(overview, name) for name in OVERVIEWS},
     **{name: partial(of_arms, name) for name in OF_ARMS},
     **{name: partial(as_recorded, name) for name in AS_RECORDED},
 }  # fmt: skip
 DOCUMENTS = {  # a file: its tables
-    "README.md": ("tasks", "results", "methods", "controls"),
+    "README.md": ("coverage",),
     "agpo_core/experiments/published/README.md": ("claims", "faults"),
-    "agpo_core/tasks/README.md": ("benchmarks", "golds"),
+    "agpo_core/tasks/README.md": ("tasks", "benchmarks", "golds"),
     "agpo_core/training/README.md": ("metrics",),
     "bench/README.md": ("speed", "throughput", "grading"),
     "outputs/reference/README.md": (
-        "ablations", "mixed", "learned", "effects", "few", "knights", "tools", "small", "evaluation",
+        "results", "methods", "controls", "ablations", "mixed", "learned", "effects", "few", "knights", "tools",
+        "small", "evaluation",
     ),
+    "params/README.md": (),
 }  # fmt: skip
 
 
@@ -282,6 +334,7 @@ def fill(document: str) -> str:
 def main() -> None:
     for document in DOCUMENTS:
         (paths.root() / document).write_text(fill(document), encoding="utf-8")
+    picture(paths.reference() / PICTURE)
 
 
 if __name__ == "__main__":

@@ -254,13 +254,8 @@ def answers(profile: str = "tiny") -> dict[int, list[str]]:
         if claim.tests:
             words = {True: "holds, by a test", False: "does not hold, by a test", None: "in part, by a test"}
             found[claim.number].append(words[claim.holds])
-    for experiment in dict.fromkeys(name for claim in published.claims() for name in claim.experiments):
-        record = records.load(experiment, profile)
-        if record is None:
-            continue
-        arms = set(arms_of(record.runs))
-        pairs = claimed(experiment, arms)
-        for pair, row in zip(pairs, judge(record.runs, pairs).itertuples(), strict=True):
+    for experiment, arms, judged in _of_records(profile):
+        for pair, row in judged:
             difference = Interval(row.mean, row.half, row.n).text("+") + (f" (over {row.about})" if row.about else "")
             for claim in pair.claims:
                 found[claim.number].append(f"{row.verdict} in `{experiment}`: {pair.title}, {difference}")
@@ -275,6 +270,40 @@ def answers(profile: str = "tiny") -> dict[int, list[str]]:
         if claim.gpu:
             found[claim.number].append(f"only on a GPU: {claim.gpu}")
     return found
+
+
+def tallies(profile: str = "tiny") -> dict[int, list[str]]:
+    """Each claim's verdict in a word, by what gave it: the recorded runs, a test, or both.
+
+    Args:
+        profile: whose records are read.
+    Returns:
+        {number of a claim: verdicts}: of runs "supported", "contradicted" or "inconclusive", and "mixed" where its
+        pairs or experiments differ; of tests "holds", "does not hold" or "in part". Empty: nothing judges it yet.
+    """
+    of_runs = {claim.number: set() for claim in published.claims()}
+    for _, _, judged in _of_records(profile):
+        for pair, row in judged:
+            for claim in pair.claims:
+                of_runs[claim.number].add(row.verdict)
+    of_tests = {True: "holds", False: "does not hold", None: "in part"}
+    return {
+        claim.number: [
+            *(of_runs[claim.number] if len(of_runs[claim.number]) < 2 else ["mixed"]),
+            *([of_tests[claim.holds]] if claim.tests else []),
+        ]
+        for claim in published.claims()
+    }
+
+
+def _of_records(profile: str):
+    """Of each recorded experiment that a claim names: its name, its arms, and the claimed pairs with their verdicts."""
+    for experiment in dict.fromkeys(name for claim in published.claims() for name in claim.experiments):
+        record = records.load(experiment, profile)
+        if record is not None:
+            arms = set(arms_of(record.runs))
+            pairs = claimed(experiment, arms)
+            yield experiment, arms, list(zip(pairs, judge(record.runs, pairs).itertuples(), strict=True))
 
 
 def agreement(runs: pd.DataFrame, record: pd.DataFrame) -> pd.DataFrame:

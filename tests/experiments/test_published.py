@@ -169,3 +169,29 @@ def test_notebooks_that_exist_are_named_as_they_are():
 def test_a_fault_says_where_what_and_how_it_was_found():
     for fault in published.faults():
         assert all((fault.place, fault.says, fault.wrong, fault.found)) and re.fullmatch(r"\w+", fault.name)
+
+
+# -- items
+
+
+def test_an_item_and_a_notebook_stand_in_one_row_each():
+    items = published.items()
+    assert len({(item.paper, item.item) for item in items}) == len({item.notebook for item in items}) == len(items)
+    assert list(dict.fromkeys(item.paper for item in items)) == ["lesson", "AGPO", "R++", "beyond"]
+    assert all(item.asks.endswith("?") for item in items)
+
+
+def test_every_notebook_is_an_item_and_says_how_long_it_takes():
+    there = {file.stem for file in paths.notebooks().glob("*.ipynb")} - {"00_start_here", "claims"}
+    assert there <= {item.notebook for item in published.items()}
+    for item in published.items():
+        assert (item.notebook in there) == (item.to_read is not None) == bool(item.to_run), item.notebook
+
+
+def test_the_notebook_of_every_claim_is_an_item():
+    assert {claim.notebook for claim in CLAIMS} <= {item.notebook for item in published.items()}
+
+
+def test_every_table_and_figure_with_a_published_number_is_an_item():
+    printed = {(n.paper, n.place) for n in published.numbers() if n.place.startswith(("Table", "Fig."))}
+    assert printed <= {(item.paper, item.item) for item in published.items()}

@@ -1,6 +1,7 @@
 """Verdicts on claims, and on whether fresh runs agree with the record."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from agpo_core.experiments.verdicts import (
     in_print,
     judge,
     p_text,
+    tallies,
     verdicts,
 )
 
@@ -228,6 +230,16 @@ def test_every_claim_has_an_answer_and_it_follows_from_the_record():
         f"(over {row['about']})"
     ]
     assert by_number[22] == ["does not hold, by a test"] and by_number[4][0].startswith("only on a GPU")
+
+
+def test_a_tally_names_the_verdicts_of_runs_and_of_tests_and_a_disagreement_is_mixed(monkeypatch):
+    found = tallies()
+    assert list(found) == [claim.number for claim in published.claims()]
+    assert (found[2], found[22], found[4]) == (["contradicted"], ["does not hold"], [])
+    words = iter(["supported", "inconclusive", "inconclusive"])
+    judged = [(pair, SimpleNamespace(verdict=next(words))) for pair in claimed("rpp_table4_tool_use", ARMS)]
+    monkeypatch.setattr("agpo_core.experiments.verdicts._of_records", lambda profile: [("", set(), judged)])
+    assert tallies()[43] == ["mixed"] and tallies()[2] == []
 
 
 # -- agreement ----------------------------------------------------------------------------------------

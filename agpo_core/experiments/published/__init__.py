@@ -3,6 +3,7 @@
     agpo.csv, rpp.csv   every number of their tables and texts, one a row
     claims.yaml         every claim, and what answers it here
     faults.yaml         what is wrong in the texts
+    items.csv           every table, figure and theorem, and the notebook that re-makes it or will
 
 AGPO's numbers are the paper's own. Of REINFORCE++ we hold a long commentary alone, so every number of R++ is as the
 commentary gives it, and what stands under "commentary" is the commentary's own arithmetic. Numbers that it read off a
@@ -251,6 +252,44 @@ class Fault:
 def faults() -> tuple[Fault, ...]:
     """Every fault, in the texts' order."""
     return tuple(Fault(**entry) for entry in _read("faults.yaml"))
+
+
+# -- items -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table, figure, theorem or appendix of a paper, or a further topic, and the notebook on it.
+
+    Attributes:
+        paper: "AGPO" or "R++"; "lesson"; "beyond": an experiment of ours.
+        item: which one.
+        asks: the question, in one plain sentence.
+        notebook: its name; whether it is there already, the folder says.
+        to_read: minutes, estimated; None: the notebook is to come.
+        to_run: how long its cells take, measured on one core from the record; "": the notebook is to come.
+    """
+
+    paper: str
+    item: str
+    asks: str
+    notebook: str
+    to_read: int | None = None
+    to_run: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.paper}: {self.item}" if self.paper in ("beyond", "lesson") else f"{self.paper} {self.item}"
+
+
+@cache
+def items() -> tuple[Item, ...]:
+    """Every item: the lessons, those of the papers in their order, and what goes beyond them."""
+    with open(Path(__file__).parent / "items.csv", encoding="utf-8", newline="") as lines:
+        return tuple(
+            Item(**{**line, "to_read": int(line["to_read"]) if line["to_read"] else None})
+            for line in csv.DictReader(lines)
+        )
 
 
 def _read(file: str) -> list[dict]:
