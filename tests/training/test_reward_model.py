@@ -236,7 +236,7 @@ def test_what_is_no_reward_model_is_refused_with_the_remedy(config, learned, fol
         load(tmp_path / "two")
     other = random_model("qwen2")[1]
     other.add_tokens(["<tool>"])
-    with pytest.raises(ConfigError, match="numbers tokens otherwise"):
+    with pytest.raises(ConfigError, match="has other token ids"):
         load_reward_model(config(reward="model", reward_model=folder), other)
 
 
