@@ -1,4 +1,4 @@
-"""pass@k and its kin, clip saturation, gradient noise, and intervals."""
+"""pass@k and related scores, clip saturation, gradient noise, and intervals."""
 
 import doctest
 import itertools
@@ -285,7 +285,7 @@ def test_clip_binds_where_the_surrogate_has_no_gradient(ratio, advantage, epsilo
 
 
 def test_clip_never_binds_at_ratio_one():
-    # One gradient step a rollout batch: the radius is inert, however small.
+    # One gradient step per rollout batch: the radius has no effect, however small it is.
     advantages_B_T = torch.tensor([[1.0, -1.0]])
     assert not clip_binds(torch.ones(1, 2), advantages_B_T, 0.0).any()
 

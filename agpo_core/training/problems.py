@@ -78,7 +78,7 @@ def training_problems(
     for i, (name, pool) in enumerate(pools.items()):
         if len(pool) < few:
             raise ConfigError(
-                f"task {name!r} has {len(pool)} train problems, but train_problems is {few}: lower train_problems."
+                f"task {name!r} has {len(pool)} train problems, {few} were asked for: lower train_problems."
             )
         drawn = permutation(config.seed, len(pool), key=FEW - i)[:few]
         pools[name] = [pool[j] for j in sorted(drawn.tolist())]
