@@ -1,7 +1,7 @@
 """Critic-free reinforcement learning for language models: AGPO's estimators, controllers and losses.
 
-The names below need torch alone. What trains with them lives in the rooms beside: `agpo_core.tasks`,
-`agpo_core.rollouts`, `agpo_core.training`, `agpo_core.experiments` and others; the README draws the house.
+The names below need torch alone. The code that trains with them is in the subpackages `agpo_core.tasks`,
+`agpo_core.rollouts`, `agpo_core.training`, `agpo_core.experiments` and others; the README lists them all.
 """
 
 from agpo_core.advantages import (

@@ -3,22 +3,25 @@
 AGPO Eq. 1; REINFORCE++ (R++, Hu et al. 2025) Eqs. 4-7 as a commentary on the paper gives them; Dr. GRPO, RLOO, ReMax
 and PPO's GAE from their own papers. Tensors in, tensors out. A batch is B = P*G sequences, groups contiguous.
 
-The statistics are those of the tensors given. Where several ranks share a rollout batch, gather it first and keep your
-own rows afterwards: a mean of the ranks' advantages is not the advantage of the whole batch.
+Means and standard deviations are taken over the tensors given. Where several ranks share a rollout batch, gather it
+first and keep your own rows afterwards: a mean of the ranks' advantages is not the advantage of the whole batch.
 
 Departures from the papers:
 
-- Equal values (max == min) get exactly zero; Eq. 1 and R++ Eq. 5 divide their rounding error by 1e-8.
+- Equal values (max == min) get exactly zero. Taken literally, Eq. 1 and R++ Eq. 5 divide the rounding error of their
+  mean by 1e-8.
 - A MAD or IQR of zero falls back as in `probe.dispersion`.
-- A group of one is refused where a group mean is subtracted. Its reward equals its mean, so that its
-  advantage would be zero: Eq. 3 does not become PPO's surrogate at G = 1, as §3.1.2 says it does.
-- R++ Eq. 4 spreads the reward over all tokens, App. B.2 puts it on the last token alone. The first is the default,
-  since public trainers do it; the second is `credit="last_token"`.
-- R++'s Algorithm 1 normalises over all tokens, its batch-construction paragraph over all responses: `population`.
-  The default is tokens for `reinforce_pp_advantages`, sequences for `reinforce_pp_baseline_advantages`.
-- The papers do not say which std they mean. It is the unbiased one; `convention` offers that of two public trainers.
-- A rollout without a single unmasked token, so without a token to train on, counts in no mean and no std of the
-  estimators that take the token mask. The others count every rollout.
+- A group of one is refused where a group mean is subtracted: its reward equals its mean, so its advantage would be
+  zero. §3.1.2 says that Eq. 3 becomes PPO's surrogate at G = 1; it does not.
+- R++ Eq. 4 gives the reward to all tokens; App. B.2 gives it to the last token alone. The first is the default, because
+  public trainers do it; the second is `credit="last_token"`.
+- R++'s Algorithm 1 normalises over all tokens, its paragraph on batch construction over all responses. The argument
+  `population` chooses: the default is tokens for `reinforce_pp_advantages`, sequences for
+  `reinforce_pp_baseline_advantages`.
+- The papers do not say which standard deviation they mean. Here it is the unbiased one; `convention` also offers the
+  formulas of two public trainers.
+- A rollout without an unmasked token has nothing to train on. Estimators that take the token mask leave it out of every
+  mean and standard deviation. The other estimators count every rollout.
 
 In float32 a spread below about 1e-7 of the values' size is lost to the rounding of their mean; use float64 there.
 """
@@ -52,7 +55,7 @@ def group_advantages(rewards_P_G, mode="std", eps=1.0e-8, fallback="std"):
     Args:
         rewards_P_G: training rewards, float32 or float64, finite, G >= 2.
         mode, fallback: the dispersion σ̂, as in `probe.dispersion`.
-        eps: ε_A, units of reward, >= 0; it keeps the quotient finite, and 1e-8 leaves it unchanged.
+        eps: ε_A, units of reward, >= 0. It keeps the quotient finite; 1e-8 is too small to change it otherwise.
 
     Returns:
         advantages_P_G: broadcast a rollout's advantage to all its tokens.
@@ -75,7 +78,7 @@ def group_advantages(rewards_P_G, mode="std", eps=1.0e-8, fallback="std"):
 
 
 def dr_grpo_advantages(rewards_P_G):
-    """Subtract each prompt's mean reward, and leave the scale alone.
+    """Subtract each prompt's mean reward, without dividing by a standard deviation.
 
     A[p, g] = r[p, g] - mean_g r[p]                                        (Dr. GRPO, Liu et al. 2025)
 
@@ -106,7 +109,7 @@ def leave_one_out_advantages(rewards_P_G):
     A[p, g] = r[p, g] - Σ_{h≠g} r[p, h] / (G - 1)                          (RLOO, Ahmadian et al. 2024)
             = G / (G - 1) (r[p, g] - mean_g r[p])
 
-    The baseline does not depend on the rollout that it is subtracted from, so that the policy gradient stays unbiased.
+    The baseline does not depend on the rollout that it is subtracted from, so the policy gradient stays unbiased.
     Groups whose rewards are all equal get exactly zero. The advantages of a group sum to zero.
 
     Args:
@@ -129,21 +132,21 @@ def leave_one_out_advantages(rewards_P_G):
 
 
 def greedy_baseline_advantages(rewards_P_G, greedy_rewards_P):
-    """Subtract from each reward that of the prompt's greedy rollout.
+    """Subtract the reward of the prompt's greedy rollout from each reward.
 
     A[p, g] = r[p, g] - r_greedy[p]                                              (ReMax, Li et al. 2023)
 
-    Zero for a rollout that earns what the greedy one earns. Works for G = 1.
+    A rollout that earns as much as the greedy one gets zero. Works for G = 1.
 
     Args:
         rewards_P_G: rewards of the sampled rollouts, float32 or float64, finite, G >= 1.
-        greedy_rewards_P: reward of one greedy rollout a prompt, same units, finite.
+        greedy_rewards_P: reward of one greedy rollout per prompt, same units, finite.
 
     Returns:
         advantages_P_G, units of reward: broadcast a rollout's advantage to all its tokens.
 
     Raises:
-        ValueError: NaN or infinite rewards, or not one greedy reward a prompt.
+        ValueError: NaN or infinite rewards, or not one greedy reward per prompt.
 
     Example:
         >>> greedy_baseline_advantages(torch.tensor([[1.0], [0.0]]), torch.tensor([0.0, 1.0]))
@@ -161,16 +164,16 @@ def greedy_baseline_advantages(rewards_P_G, greedy_rewards_P):
 
 
 def token_returns(rewards_B, mask_B_T, kl_B_T=None, beta=0.0, credit="return_to_go"):
-    """Turn a sequence's reward, and the KL of its tokens, into one return a token.
+    """Turn each sequence's reward, and the KL of its tokens, into one return per token.
 
     return_to_go:  A_t = r - β Σ_{i>=t} KL(i)                                              (R++ Eq. 4)
     last_token:    A_T = r - β KL(T),  A_t = 0 for t < T                              (R++ App. B.2)
 
-    i, t run over the unmasked tokens, T is the last of them; no discount (γ = 1). Masked tokens between unmasked ones,
-    such as a tool's observation, neither end the return nor add to it.
+    i and t run over the unmasked tokens, and T is the last of them. There is no discount (γ = 1). Masked tokens between
+    unmasked ones, such as a tool's observation, neither end the return nor add to it.
 
     Args:
-        rewards_B: one reward a sequence, float32 or float64, finite where the sequence has an unmasked token.
+        rewards_B: one reward per sequence, float32 or float64, finite where the sequence has an unmasked token.
         mask_B_T: bool or 0/1, 1 on sampled tokens.
         kl_B_T: KL(t), nats: log π_old(o_t) - log π_ref(o_t) (`kl.k1`, detached). Masked entries may hold anything.
         beta: β, units of reward per nat, >= 0.
@@ -193,7 +196,7 @@ def token_returns(rewards_B, mask_B_T, kl_B_T=None, beta=0.0, credit="return_to_
     check_range("beta", beta)
     if rewards_B.ndim != 1:
         raise ValueError(
-            f"rewards_B has shape {tuple(rewards_B.shape)}; give one reward a sequence: rewards_P_G.flatten()."
+            f"rewards_B has shape {tuple(rewards_B.shape)}; give one reward per sequence: rewards_P_G.flatten()."
         )
     check_token_mask("rewards_B", rewards_B, mask_B_T)
     mask_B_T = mask_B_T.bool()
@@ -210,32 +213,32 @@ def token_returns(rewards_B, mask_B_T, kl_B_T=None, beta=0.0, credit="return_to_
 
 
 def global_advantages(values, mask=None, eps=1.0e-8, population="tokens", convention="paper"):
-    """Normalise by one mean and one standard deviation, those of the whole batch.
+    """Normalise values by the mean and the standard deviation of the whole batch.
 
     A = (x - μ) / (σ + eps)                                                                (R++ Eq. 5)
 
     μ = Σ w x / N,  σ² = Σ w (x - μ)² / (N - 1), over the unmasked entries:
     tokens:     w = 1, N the number of entries: long sequences weigh more than short ones.
     sequences:  w = 1 / (unmasked entries of the row), N the number of rows that have any. Where a row's entries are
-                equal, these are the statistics of one number a row.
+                equal, these are the statistics of one number per row.
 
     paper:     as above: unbiased σ, eps added to it.
     openrlhf:  (x - μ) / sqrt(max(σ², 1e-8)), σ² divided by N instead.
     verl:      (x - μ) / sqrt(σ² + 1e-8).
 
-    Exactly zero everywhere when all unmasked entries are equal (max == min), in every convention; so also when there
+    In every convention the result is exactly zero when all unmasked entries are equal (max == min), and so when there
     is only one. With N = 1 an unbiased σ does not exist, and the result is zero. Masked entries are exactly zero.
-    (OpenRLHF leaves (0 - μ) / σ there, which its loss mask removes.) Otherwise the weighted mean is zero.
+    (OpenRLHF leaves (0 - μ) / σ there, which its loss mask removes.) The weighted mean of the result is zero.
 
     The values and the mask must be those of the whole rollout batch, of all ranks: gather them first.
 
     Args:
-        values: any shape, float32 or float64, finite where unmasked: one number a sequence, (B,) or (P, G), or one a
-            token, (B, T).
-        mask: the same shape, bool or 0/1, 1 where an entry counts. With one, the last axis is that of a row's
-            tokens; without one, every entry is a sequence of its own.
+        values: any shape, float32 or float64, finite where unmasked: one number per sequence, (B,) or (P, G), or one
+            per token, (B, T).
+        mask: the same shape, bool or 0/1, 1 where an entry counts. With a mask, the last axis holds a row's tokens;
+            without one, every entry is a sequence of its own.
         eps: ε of Eq. 5, units of the values, >= 0; it keeps the quotient finite. For convention "paper" only.
-        population: "tokens" or "sequences". The same for one number a sequence, (B,) or without a mask.
+        population: "tokens" or "sequences". Both give the same for one number per sequence: shape (B,), or no mask.
         convention: "paper", "openrlhf" or "verl".
 
     Returns:
@@ -280,15 +283,16 @@ def reinforce_pp_advantages(
     eps=1.0e-8,
     convention="paper",
 ):
-    """REINFORCE++: returns with the KL inside, normalised over the whole batch.
+    """REINFORCE++ advantages: returns that include the KL, normalised over the whole batch.
 
     A_t = (R_t - μ) / (σ + eps),  R_t as in `token_returns`, μ and σ as in `global_advantages`   (R++ Eqs. 4, 5)
 
-    No group enters: k = 1 rollout a prompt will do, and so will more. Exactly zero when all returns are equal. But
-    where the rewards are equal and beta > 0, the KL alone is left: Eq. 5 scales even a spread of 1e-4 to unit variance.
+    Groups play no part: one rollout per prompt (k = 1) is enough, and more are allowed. Advantages are exactly zero
+    when all returns are equal. But where the rewards are equal and beta > 0, returns still differ by their KL, and Eq.
+    5 scales even a spread of 1e-4 to unit variance.
 
-    With credit "last_token" μ and σ are over the last tokens alone, one a sequence, and all other tokens are zero.
-    A sequence without unmasked tokens counts for nothing, whatever its reward.
+    With credit "last_token" μ and σ are taken over the last tokens alone, one per sequence, and all other tokens get
+    zero. A sequence without unmasked tokens is ignored, whatever its reward.
 
     The batch must be the whole rollout batch, of all ranks: gather it first.
 
@@ -316,7 +320,7 @@ def reinforce_pp_advantages(
 def reinforce_pp_baseline_advantages(
     rewards_P_G, mask_B_T=None, population="sequences", eps=1.0e-8, convention="paper"
 ):
-    """REINFORCE++ with baseline: the prompt's mean subtracted, the whole batch's scale divided by.
+    """REINFORCE++ with baseline: subtract the prompt's mean reward, then normalise over the whole batch.
 
     A'[p, g] = r[p, g] - mean_g r[p]                                                       (R++ Eq. 6)
     A[p, g] = (A'[p, g] - μ) / (σ + eps),  μ and σ those of A' over the batch              (R++ Eq. 7)
@@ -324,8 +328,8 @@ def reinforce_pp_baseline_advantages(
     sequences:  every rollout counts once. In exact arithmetic μ = 0; a group of equal rewards gets exactly zero.
     tokens:     a rollout counts as often as it has tokens. μ is not zero, and a group of equal rewards has A = -μ / σ.
 
-    Exactly zero everywhere when no group has unequal rewards. A rollout without unmasked tokens counts in neither mean
-    and has A = 0, whatever its reward; without a mask all rollouts count.
+    All advantages are exactly zero when no group has unequal rewards. A rollout without unmasked tokens counts in
+    neither mean and has A = 0, whatever its reward; without a mask all rollouts count.
 
     The batch must be the whole rollout batch, of all ranks: gather it first.
 
@@ -365,28 +369,28 @@ def reinforce_pp_baseline_advantages(
     advantages_P_G = _normalise(centred_P_G, counted_P_G, count, eps, convention, weights_P_G)
     if population == "tokens":
         return advantages_P_G
-    # μ = 0 but for rounding: a reward at its group's mean, so every one of an equal group, has no advantage.
+    # μ is 0 up to rounding. A reward equal to its group's mean has no advantage, nor has any reward of an equal group.
     return advantages_P_G.masked_fill(centred_P_G == 0, 0.0)
 
 
 def gae(rewards_B_T, values_B_T, mask_B_T, gamma=1.0, lam=0.95):
-    """Generalised advantage estimation, PPO's, with a critic's values.
+    """PPO's generalised advantage estimation (GAE), from token rewards and a critic's values.
 
     δ_t = r_t + γ V_{t+1} - V_t,   A_t = δ_t + γ λ A_{t+1},   R_t = A_t + V_t            (Schulman et al. 2016, Eq. 16)
 
-    t + 1 is the next unmasked token; masked tokens between, such as a tool's observation, are skipped and cost no
+    t + 1 is the next unmasked token: masked tokens in between, such as a tool's observation, are skipped without a
     discount. V and A after the last token are zero. With λ = 1 and V = 0, A is the return-to-go.
 
     Args:
         rewards_B_T: reward of each token, float32 or float64, finite where unmasked.
         values_B_T: V, the critic's value of the state before each token, units of reward.
-        mask_B_T: bool or 0/1, 1 on sampled tokens. Masked entries of the others may hold anything.
+        mask_B_T: bool or 0/1, 1 on sampled tokens. Masked rewards and values may hold anything.
         gamma: γ in [0, 1].
         lam: λ in [0, 1].
 
     Returns:
-        advantages_B_T, returns_B_T (the critic's target), units of reward; zero on masked tokens. Both are functions of
-        the values with their gradient: pass detached values, or detach the results, before a loss.
+        advantages_B_T, returns_B_T (the critic's target), units of reward; zero on masked tokens. Gradients flow from
+        both to the values: pass detached values, or detach the results, before you use them in a loss.
 
     Raises:
         ValueError: shapes that differ, NaN or infinite unmasked values, gamma or lam out of range.
@@ -420,7 +424,7 @@ def gae(rewards_B_T, values_B_T, mask_B_T, gamma=1.0, lam=0.95):
 
 
 def mixed_advantages(rewards_P_G, local_share=0.5, eps=1.0e-8):
-    """Mix local and global scaling, prompt by prompt, by how far the prompt's rewards spread.
+    """Mix local and global scaling prompt by prompt, weighted by the variance of the prompt's rewards.
 
     A[p, g] = w[p] A_global[p, g] + (1 - w[p]) A_local[p, g]                          (ours, see below)
     w[p] = (1 - m) v[p] / ((1 - m) v[p] + m v̄)
@@ -428,13 +432,14 @@ def mixed_advantages(rewards_P_G, local_share=0.5, eps=1.0e-8):
     A_local is `group_advantages` (std), A_global `reinforce_pp_baseline_advantages` (sequences); v[p] is the variance
     of the prompt's rewards, v̄ its mean over the batch's prompts, m the local share.
 
-    The commentary on R++ leaves it open whether scaling should be mixed so: more global for prompts whose rewards
-    vary, more local for those whose rewards hardly do. The formula is ours, the simplest with both methods as limits:
-    m = 0 is A_global and m = 1 is A_local. At a prompt of average variance w = 1 - m. w lies in [0, 1] and rises with
-    v; at m = 1/2 it does not exceed P / (P + 1). A shift of a prompt's rewards or a scale common to all changes no w.
+    The commentary on R++ leaves open whether scaling should be mixed like this: more global scaling for prompts whose
+    rewards vary, more local scaling for prompts whose rewards hardly vary. The formula is ours. It is the simplest that
+    has both methods as limits: m = 0 gives A_global and m = 1 gives A_local. A prompt of average variance has w = 1 -
+    m. w lies in [0, 1] and rises with v; at m = 1/2 it does not exceed P / (P + 1). Shifting a prompt's rewards, or
+    scaling all rewards by one factor, leaves every w unchanged.
 
-    The commentary calls prompts of high variance easy. Of binary rewards that is not so: their variance is largest
-    where half of the rollouts are right, and the same at 1/8 as at 7/8.
+    The commentary calls prompts of high variance easy. For binary rewards this is not so: their variance is largest
+    where half of the rollouts are right, and it is the same at 1/8 as at 7/8.
 
     Groups whose rewards are all equal get exactly zero. The advantages of a group sum to zero. The batch must be the
     whole rollout batch, of all ranks: gather it first.
@@ -442,7 +447,7 @@ def mixed_advantages(rewards_P_G, local_share=0.5, eps=1.0e-8):
     Args:
         rewards_P_G: training rewards, float32 or float64, finite, G >= 2.
         local_share: m in [0, 1].
-        eps: added to either standard deviation, units of reward, >= 0.
+        eps: added to both standard deviations, units of reward, >= 0.
 
     Returns:
         advantages_P_G, without unit: broadcast a rollout's advantage to all its tokens.
@@ -461,7 +466,7 @@ def mixed_advantages(rewards_P_G, local_share=0.5, eps=1.0e-8):
     global_P_G = reinforce_pp_baseline_advantages(rewards_P_G, eps=eps)
     variance_P = _centre_groups(rewards_P_G).square().mean(dim=1)
     globally_P = (1 - local_share) * variance_P
-    # Equal groups would be 0 / 0 at m = 0, or in a batch of equal groups; either advantage is zero there.
+    # At m = 0, or in a batch of equal groups, w of an equal group would be 0 / 0; both of its advantages are zero.
     total_P = (globally_P + local_share * variance_P.mean()).masked_fill(variance_P == 0, 1.0)
     weight_P_1 = (globally_P / total_P)[:, None]
     mixed_P_G = weight_P_1 * global_P_G + (1 - weight_P_1) * local_P_G
@@ -495,7 +500,7 @@ def _normalise(values, counted, count, eps, convention, weights=None):
     values = torch.where(counted, values, 0.0)
     if not count:
         return values
-    lost = 0 if convention == "openrlhf" else 1  # the degree of freedom that the mean takes
+    lost = 0 if convention == "openrlhf" else 1  # degrees of freedom that the mean uses up
     lowest = torch.where(counted, values, torch.inf).amin()
     highest = torch.where(counted, values, -torch.inf).amax()
     heard = counted & (lowest < highest) & (count > lost)
@@ -506,7 +511,8 @@ def _normalise(values, counted, count, eps, convention, weights=None):
     elif convention == "verl":
         inverse = (variance + 1.0e-8).rsqrt()
     else:
-        # The square root has no gradient at zero: there, where x is constant or its squares underflow, take that of 1.
+        # At zero, where x is constant or its squares underflow, the square root has no gradient: take the root of 1
+        # there.
         inverse = 1 / (variance.masked_fill(variance == 0, 1.0).sqrt() + eps)
     return centred * inverse
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-# Types of answers that are neither tensors nor NaN: most rows hold nothing else, and need no look at each answer.
+# Types of answers that are neither tensors nor NaN. Most rows hold nothing else and need no check of each answer.
 PLAIN_ANSWERS = frozenset((str, int, bool, type(None)))
 
 
@@ -20,8 +20,8 @@ def check_rewards(rewards_P_G):
         raise TypeError(f"rewards_P_G is {rewards_P_G.dtype}; convert it to float32 or float64.")
     if rewards_P_G.ndim != 2 or rewards_P_G.shape[1] == 0:
         raise ValueError(
-            f"rewards_P_G has shape {tuple(rewards_P_G.shape)}; give one row a prompt and one "
-            "column a rollout: rewards_B.view(P, G)."
+            f"rewards_P_G has shape {tuple(rewards_P_G.shape)}; give one row per prompt and "
+            "one column per rollout: rewards_B.view(P, G)."
         )
     if _surely_finite(rewards_P_G):
         return
@@ -32,10 +32,10 @@ def check_rewards(rewards_P_G):
 
 
 def check_same_shape(**tensors):
-    """Raise unless all the tensors, passed by name, have one shape."""
+    """Raise unless all the tensors, passed by name, have the same shape."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if len(set(shapes.values())) > 1:
-        raise ValueError(f"shapes differ: {shapes}; give all of them one shape.")
+        raise ValueError(f"shapes differ: {shapes}; give all of them the same shape.")
 
 
 def check_range(name, value, low=0.0, high=math.inf):
@@ -52,25 +52,25 @@ def check_floats(**tensors):
 
 
 def check_matrix(**tensors):
-    """Raise unless all the tensors, passed by name, have one row a sequence and one column a token."""
+    """Raise unless all the tensors, passed by name, have one row per sequence and one column per token."""
     for name, tensor in tensors.items():
         if tensor.ndim != 2:
             raise ValueError(
-                f"{name} has shape {tuple(tensor.shape)}; give one row a sequence and one column a token, (B, T)."
+                f"{name} has shape {tuple(tensor.shape)}; give one row per sequence and one column per token, (B, T)."
             )
 
 
 def check_beside_tokens(tokens, **others):
     """Raise unless each of the others is a number or has the tokens' shape (B, T), or (B, 1).
 
-    Any other shape would broadcast: a (B,) against (B, T) by columns, a (T,) against (B, 1) into a table.
+    Another shape would broadcast without an error: (B,) against (B, T) by columns, (T,) against (B, 1) into a table.
     """
     for name, value in others.items():
         shape = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
         if shape not in ((), tuple(tokens.shape), (*tokens.shape[:-1], 1)):
             raise ValueError(
-                f"{name} has shape {shape} beside a ratio of shape {tuple(tokens.shape)}; give the same shape, or "
-                "one column, (B, 1), for one value a rollout: value_B[:, None]."
+                f"{name} has shape {shape}, the ratio has shape {tuple(tokens.shape)}; give the same shape, or "
+                "one column, (B, 1), for one value per rollout: value_B[:, None]."
             )
 
 
@@ -80,24 +80,24 @@ def check_answers(name, answers_P_N):
     for answers_N in answers_P_N:
         if isinstance(answers_N, (str, bytes, torch.Tensor)):
             raise TypeError(
-                f"{name} holds a row that is a {type(answers_N).__name__}: its letters or numbers would vote each for "
-                "themselves. Give one list of answers a prompt; of a tensor, its .tolist()."
+                f"{name} holds a row that is a {type(answers_N).__name__}: each of its letters or numbers would count "
+                "as an answer. Give one list of answers per prompt; call .tolist() on a tensor."
             )
         if not isinstance(answers_N, list):
             answers_N = list(answers_N)
         if not PLAIN_ANSWERS.issuperset(map(type, answers_N)):
             if any(isinstance(answer, torch.Tensor) for answer in answers_N):
-                raise TypeError(f"{name} holds tensors, which never equal one another as votes; give their .item().")
-            # NaN differs from itself, so would be a class of its own each time
+                raise TypeError(f"{name} holds tensors, which never count as equal answers; give their .item().")
+            # NaN does not equal itself: each NaN would count as another answer
             answers_N = [None if isinstance(answer, float) and answer != answer else answer for answer in answers_N]
         rows.append(answers_N)
     return rows
 
 
 def checked_denominator(denominator):
-    """Give what a sum is divided by: at least 1, for a batch without tokens is zero and not 0 / 0."""
+    """Give the denominator of a mean, with 1 in place of 0: the mean of an empty batch is then zero and not 0 / 0."""
     if not denominator >= 0:
-        raise ValueError(f"denominator={denominator}; give the sequences or tokens of the whole batch, 0 or more.")
+        raise ValueError(f"denominator={denominator}; give the whole batch's number of sequences or tokens, 0 or more.")
     return denominator if denominator > 0 else 1
 
 
@@ -116,9 +116,10 @@ def check_values(name, values, counted=None):
 
 
 def _surely_finite(values):
-    """True only if all values are finite: one that is not stays in their sum.
+    """True only if all values are finite: any other value makes their sum NaN or infinite.
 
-    A look at each value takes ten times as long, and is left for the sum that is not finite: it may have overflowed.
+    Checking each value takes ten times as long. It is needed only where the sum is not finite, since a sum of finite
+    values can overflow.
     """
     return bool(values.detach().sum().isfinite())
 
@@ -136,6 +137,6 @@ def check_group_size(rewards_P_G, remedy):
     """Raise where a group is a single rollout, which equals its own mean."""
     if rewards_P_G.shape[1] == 1:
         raise ValueError(
-            "rewards_P_G: a group of one equals its own mean, so that its advantage carries no signal; "
-            f"sample two or more rollouts a prompt, or {remedy}."
+            "rewards_P_G: a group of one equals its own mean, so its advantage carries no signal; "
+            f"sample two or more rollouts per prompt, or {remedy}."
         )

@@ -1,12 +1,13 @@
 """Statistics of finished runs: intervals, paired differences, corrections, power.
 
-The primary endpoint is the macro-average over tasks, in points (%). Runs are paired by seed and
-start.
+The primary endpoint is the macro-average over tasks, in points (%). A start is the supervised model from which a run
+begins. Runs are paired by seed and start.
 
-Starts differ more than seeds of one start do. Every interval, test and power therefore rests on one error term,
-`spread`: where some start has two seeds or more, what seeds scatter by within their start. It tells what other seeds of
-these starts would give. Where every start has one seed, nothing is known of the scatter within them: the error term is
-then the scatter over starts, which tells what other starts of their kind would give.
+Scores differ more between starts than between seeds of one start. Every interval, test and power therefore uses one
+error term, `spread`. Where some start has two seeds or more, it is the scatter of seeds within their start; an interval
+then says what other seeds of these starts would give. Where every start has one seed, the scatter within starts is
+unknown. The error term is then the scatter over starts; an interval then says what other starts of their kind would
+give.
 """
 
 import math
@@ -19,9 +20,9 @@ from scipy import stats
 
 LEVEL = 0.05  # of a two-sided test; intervals cover 1 - LEVEL
 POWER = 0.8
-MOST_PAIRS = 1000  # beyond this many, no number is named
-TIE = 2e-3  # points: differences this close are equal, for a record keeps five digits of each score
-WITHIN, OVER = "seeds", "starts"  # what an interval goes over
+MOST_PAIRS = 1000  # `pairs_needed` names no number beyond this
+TIE = 2e-3  # points; differences this close count as equal, because a record keeps five digits of each score
+WITHIN, OVER = "seeds", "starts"  # what an interval is about: other seeds, or other starts
 
 
 def macro(runs: pd.DataFrame) -> pd.Series:
@@ -46,12 +47,13 @@ def paired(runs: pd.DataFrame, arm: str, baseline: str) -> pd.Series:
 
 
 class Spread(NamedTuple):
-    """An error term: what single values scatter by.
+    """The error term: how much single values scatter.
 
     Attributes:
         s: standard deviation, in the values' unit; NaN where they have no spread.
-        df: its degrees of freedom, values less means that were fitted.
-        about: what an interval with this term goes over: WITHIN, OVER, or "" where no starts are named.
+        df: its degrees of freedom, the number of values minus the number of fitted means.
+        about: whether an interval with this term is about seeds (WITHIN) or starts (OVER); "" where no starts are
+            named.
     """
 
     s: float
@@ -60,19 +62,19 @@ class Spread(NamedTuple):
 
 
 def spread(values, tie: float = 0.0) -> Spread:
-    """The error term of some values: within starts where a start has several, else over all.
+    """The error term of values: within starts if some start has several values, else over all values.
 
     s² = Σ_k Σ_i (x_ki - x̄_k)² / (N - K),  K starts with n_k values each, N = Σ_k n_k
 
-    the mean square within groups of a one-way analysis of variance with fixed groups (Fisher 1925, ch. VII). The mean
-    of all values, Σ_k n_k x̄_k / N, estimates Σ_k n_k μ_k / N, the starts' own means weighted by their numbers of
-    seeds, with the standard error s / sqrt(N). A start with one value counts in the mean alone. Where all have one,
-    or no starts are named, K = 1: the usual standard deviation.
+    This is the mean square within groups of a one-way analysis of variance with fixed groups (Fisher 1925, ch. VII).
+    The mean of all values, Σ_k n_k x̄_k / N, has the standard error s / sqrt(N). It estimates Σ_k n_k μ_k / N, the
+    starts' own means weighted by their numbers of seeds. A start with one value counts in the mean but not in s. Where
+    every start has one value, or no starts are named, K = 1 and s is the usual standard deviation.
 
     Args:
         values: a Series with a level "start" in its index; anything else has no starts.
-        tie: values that differ by no more than this, and by rounding, are equal. Where they are in every start, s is
-            NaN: there is nothing to judge their mean by.
+        tie: values that differ by no more than this, plus rounding, count as equal. Where the values of every start are
+            equal, s is NaN: nothing is known about the error of their mean.
     """
     values, starts = _by_start(values)
     if not starts:
@@ -83,7 +85,7 @@ def spread(values, tie: float = 0.0) -> Spread:
 
 
 def within(values, groups, tie: float = 0.0) -> Spread:
-    """The error term within groups, by the formula of `spread`; a group label a value."""
+    """The error term within groups, by the formula of `spread`; `groups` holds a label for each value."""
     values = np.asarray(values, dtype=float)
     labels, group = np.unique(np.asarray(groups), return_inverse=True)
     parts = [values[group == k] for k in range(len(labels))]
@@ -96,7 +98,7 @@ def within(values, groups, tie: float = 0.0) -> Spread:
 
 
 def _by_start(values) -> tuple[np.ndarray, list]:
-    """Values, and the start of each; no starts where none are named."""
+    """The values, and the start of each; the list of starts is empty where none are named."""
     named = isinstance(values, pd.Series) and "start" in values.index.names
     return np.asarray(values, dtype=float), list(values.index.get_level_values("start")) if named else []
 
@@ -104,7 +106,7 @@ def _by_start(values) -> tuple[np.ndarray, list]:
 class Estimate(NamedTuple):
     """A mean and its standard error: (mean - truth) / error has a t-distribution with df degrees of freedom.
 
-    `about` is that of the error term (see `Spread`).
+    `about` is taken from the error term (see `Spread`).
     """
 
     mean: float
@@ -130,7 +132,7 @@ def estimate(values, tie: float = 0.0) -> Estimate:
 
 
 class Interval(NamedTuple):
-    """A mean with the half-width of its 95 % t-interval, and what it goes over (see `spread`).
+    """A mean with the half-width of its 95 % t-interval, and what the interval is about (see `Spread`).
 
     The half-width is NaN, and `about` is empty, where the values have no spread.
     """
@@ -158,7 +160,8 @@ def t_interval(values, tie: float = 0.0) -> Interval:
 
     half = t(.975, df) s / sqrt(n),  s and df by `spread`
 
-    NaN where there is no spread: one value, or values that are equal (within each start, if some have several).
+    The half-width is NaN where there is no spread: for one value, or for equal values (equal within each start, if some
+    start has several).
 
     Example:
         >>> t_interval([1.0, 2.0, 3.0]).half  # 4.3027 * 1 / sqrt(3)
@@ -171,7 +174,7 @@ def t_interval(values, tie: float = 0.0) -> Interval:
 
 
 def about(intervals: Iterable[Interval]) -> str:
-    """What the intervals of a table go over, in a few words for its corner; "" where no starts are named."""
+    """A few words for a table's corner that say what its intervals are about; "" where no starts are named."""
     kinds = {interval.about for interval in intervals}
     return f"± over {' or '.join(kind for kind in (WITHIN, OVER) if kind in kinds)}" if kinds - {""} else ""
 
@@ -191,8 +194,8 @@ def speaks(corner: str | None) -> str:
 def p_value(differences) -> float:
     """Two-sided p of the t-test of their mean against zero, on the error term of `spread`.
 
-    NaN where the differences have no spread. One difference has none, nor have differences that are equal (to within
-    TIE) in each start. A chance tie of two seeds would otherwise count as proof.
+    NaN where the differences have no spread: for one difference, or where the differences of each start are equal to
+    within TIE. Otherwise a chance tie of two seeds would count as proof.
     """
     return estimate(differences, TIE).p
 
@@ -213,18 +216,18 @@ def holm(p_values) -> np.ndarray:
 
 
 def prediction(recorded, new) -> Estimate:
-    """What the mean of new values will be, given recorded ones, and the error of saying so.
+    """Predict the mean of new values from recorded ones, with the standard error of the prediction.
 
     mean = Σ_k m_k x̄_k / m,  error = s sqrt(1 / m + Σ_k (m_k / m)² / n_k)
 
-    with n_k recorded and m_k new values of start k, m = Σ_k m_k, and s by `spread`. Where starts have one recorded
-    value each, or none are named, all are one group: s sqrt(1 / m + 1 / n). The mean of new values lies within
-    mean ± t(.975, df) error with 95 % probability.
+    with n_k recorded and m_k new values of start k, m = Σ_k m_k, and s by `spread`. Where every start has one recorded
+    value, or no starts are named, all values form one group, and error = s sqrt(1 / m + 1 / n). The mean of new values
+    lies within mean ± t(.975, df) error with 95 % probability.
 
     Args:
-        recorded: values, as in `spread`; equal ones (to within TIE) predict nothing, and the error is NaN. So do they
-            for a start that is not among them.
-        new: values, of which the number and the starts count.
+        recorded: values, as in `spread`. The error is NaN if they are equal to within TIE, or if a new value has a
+            start that is not among theirs.
+        new: values; only their number and their starts are used.
     """
     term = spread(recorded, TIE)
     (values, starts), (_, goals) = _by_start(recorded), _by_start(new)
@@ -240,15 +243,16 @@ def prediction(recorded, new) -> Estimate:
 
 
 def pairs_needed(differences, level: float = LEVEL) -> int | None:
-    """Pairs that give 80 % power for a true difference as large as the one measured.
+    """The number of pairs that gives 80 % power if the true difference is as large as the measured one.
 
-    The smallest n with P(|T| > t(1 - level / 2, n - K)) >= .8, T noncentral t with n - K degrees of freedom and
-    noncentrality mean / s sqrt(n); s by `spread`, K the number of means that it fits: the starts, among which the pairs
-    would be spread as they are now, or 1. None: more than MOST_PAIRS, or differences without a spread.
+    It is the smallest n with P(|T| > t(1 - level / 2, n - K)) >= .8. T has a noncentral t-distribution with n - K
+    degrees of freedom and noncentrality mean / s sqrt(n), with s by `spread`. K is the number of means that `spread`
+    fits: the number of starts, if the pairs are divided among them as they are now, or 1. The result is None if more
+    than MOST_PAIRS are needed, or if the differences have no spread.
 
     Args:
-        level: at which the difference would be tested. Of a family of m contrasts LEVEL / m holds for each whatever the
-            others give: it is the first step of `holm`, and later steps are easier.
+        level: of the test. In a family of m contrasts, LEVEL / m suffices for each, whatever the others give: it is the
+            first step of `holm`, and later steps are easier.
     """
     found, term = estimate(differences, TIE), spread(differences, TIE)
     if math.isnan(term.s):

@@ -1,8 +1,8 @@
 """Every setting of a run, in one flat and typed dataclass.
 
-A run's configuration is data: it is built from keyword arguments or YAML, refuses unknown keys and mistyped values,
-and is saved in the run's folder. Defaults are AGPO's §4.1 where the paper states a value; the number of gradient steps
-per rollout batch, which it does not state, is the one under which the clip radius matters (4 minibatches x 2 epochs).
+A run's configuration is data: it is built from keyword arguments or YAML, refuses unknown keys and mistyped values, and
+is saved in the run's folder. Defaults are AGPO's §4.1 where the paper states a value. It does not state the number of
+gradient steps per rollout batch; the default is one under which the clip radius matters (4 minibatches x 2 epochs).
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from agpo_core.settings import Above, AnyText, AtLeast, ConfigError, Within, kin
 # reused.
 NUMERICS_VERSION = 2  # norms and biases are no longer decayed
 
-# Beyond these no run makes sense: it would not fit into any machine, or would not end.
+# No run makes sense beyond these limits: it would not fit into any machine, or would not end.
 Problems = Annotated[int, AtLeast(0, most=10_000_000)]
 Prompts = Annotated[int, AtLeast(1, most=65_536)]
 Completions = Annotated[int, AtLeast(1, most=65_536)]
@@ -43,9 +43,9 @@ class TrainConfig:
     tasks: tuple[str, ...] = ()  # names known to tasks.get_task
     data_dir: str | None = None  # folder of a benchmark's official files; None: from the hub
     train_on_evaluation_sets: bool = False  # train on a part of benchmarks that are for evaluation only
-    train_problems: Annotated[int, AtLeast(1, most=10_000_000)] | None = None  # a task; None: all (R++ Table 2)
-    test_tasks: tuple[str, ...] = ()  # the test is made on these; empty: on tasks (R++ Fig. 4)
-    decontaminate: tuple[str, ...] = ()  # evaluation sets whose copies are not trained on: cmath, cmath:dev
+    train_problems: Annotated[int, AtLeast(1, most=10_000_000)] | None = None  # per task; None: all (R++ Table 2)
+    test_tasks: tuple[str, ...] = ()  # tasks of the test at the end; empty: those of tasks (R++ Fig. 4)
+    decontaminate: tuple[str, ...] = ()  # evaluation sets whose problems are left out of training: cmath, cmath:dev
     lora_rank: Annotated[int, AtLeast(0, most=4096)] = 0  # 0 trains all weights
     # where pi_ref comes from; auto: adapters off under LoRA, else a frozen copy
     reference: Literal["auto", "frozen_copy", "adapter_disabled", "none"] = "auto"
@@ -72,27 +72,27 @@ class TrainConfig:
     top_p: Share = 0.95  # nucleus (paper: .95)
     max_completion_tokens: Tokens = 24
     max_sequence_tokens: Annotated[int, AtLeast(1, most=16_777_216)] = 1024  # prompt + continuation (paper: 1024)
-    max_turns: Annotated[int, AtLeast(1, most=1000)] = 4  # of a completion whose task has a tool; none answers the last
+    max_turns: Annotated[int, AtLeast(1, most=1000)] = 4  # of a completion with a tool; the last gets no answer
     max_observation_characters: Annotated[int, AtLeast(1, most=1_048_576)] = 512  # of a tool's output; the rest is cut
     rollout_batch: Annotated[int, AtLeast(1, most=1_048_576)] = 512  # sequences decoded at once; never changes a sample
 
     # -- rewards and advantages
     reward: Literal["task", "model"] = "task"  # what is maximised: the task's grade, or the score of reward_model
     reward_model: str | None = None  # a folder in the model's own, a folder or a hub id; None: the task's grade
-    failed_grading: Literal["zero", "raise"] = "zero"  # a completion that makes its grader fail: 0, or the run ends
-    reward_clip: Annotated[float, Above(0)] | None = None  # bounds rewards to ±reward_clip (R++ App. B.2); None: not
-    reward_scale: Annotated[float, Above(0)] = 1.0  # then multiplied by it (R++ App. B.2)
+    failed_grading: Literal["zero", "raise"] = "zero"  # when a grader fails: reward 0, or the run ends
+    reward_clip: Annotated[float, Above(0)] | None = None  # bounds rewards to ±reward_clip (R++ App. B.2); None: off
+    reward_scale: Annotated[float, Above(0)] = 1.0  # then rewards are multiplied by it (R++ App. B.2)
     advantage: Literal[  # advantages.py has a function for each
         "group", "dr_grpo", "leave_one_out", "greedy_baseline", "reinforce_pp", "reinforce_pp_baseline", "mixed", "gae"
     ] = "group"
     credit: Literal["return_to_go", "last_token"] = "return_to_go"  # of reinforce_pp
     population: Literal["tokens", "sequences"] = "tokens"  # what reinforce_pp and its baseline form normalise over
     convention: Literal["paper", "openrlhf", "verl"] = "paper"  # of global normalisation
-    critic: Literal["none", "head", "model"] = "none"  # of gae: a head on the policy, or a model as large as it
+    critic: Literal["none", "head", "model"] = "none"  # for gae: a head on the policy, or a model of its size
     gae_lambda: Annotated[float, Within("[0, 1]")] = 0.95
     gae_gamma: Annotated[float, Within("[0, 1]")] = 1.0
     value_clip: Annotated[float, Above(0)] = 0.2  # units of return
-    value_weight: Weight = 0.1  # of the value loss beside the policy's
+    value_weight: Weight = 0.1  # of the value loss, which is added to the policy's
     critic_learning_rate: Rate | None = None  # peak; None: learning_rate
 
     # -- objective
@@ -149,7 +149,7 @@ class TrainConfig:
     max_grad_norm: Annotated[float, Above(0)] = 1.0  # (paper: 1.0)
     minibatches: Annotated[int, AtLeast(1)] = 4  # gradient steps per epoch over a rollout batch
     epochs: Annotated[int, AtLeast(1, most=1000)] = 2  # passes over a rollout batch
-    micro_batch_prompts: Prompts | None = None  # prompts of any forward on a rank; None: the minibatch
+    micro_batch_prompts: Prompts | None = None  # prompts per forward pass on a rank; None: the minibatch
     dtype: Literal["float32", "bfloat16"] = "float32"
     attn_implementation: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"  # auto: as the model needs
     activation_checkpointing: bool = False
@@ -161,7 +161,7 @@ class TrainConfig:
     eval_every: Share = 0.25  # of the horizon between evaluations on dev
     dev_problems: Problems | None = 100  # per task; 0: no evaluation on dev; None: all that the split has
     test_problems: Problems | None = 400  # per task, once at the end; 0: none; None: all
-    test_samples: Annotated[int, AtLeast(0, most=65_536)] = 0  # a problem at the end, at tau_base, beside greedy
+    test_samples: Annotated[int, AtLeast(0, most=65_536)] = 0  # per problem at the end, at tau_base, beside greedy
     checkpoint_every: Share = 0.25  # of the horizon between checkpoints
 
     def __post_init__(self):
@@ -170,7 +170,7 @@ class TrainConfig:
 
     @property
     def template_values(self) -> dict:
-        """What `template_arguments` say, as {name: value}.
+        """The settings in `template_arguments`, as {name: value}.
 
         Raises:
             ConfigError: one is not name=value with a JSON value, or a name comes twice.
@@ -184,7 +184,7 @@ class TrainConfig:
                 values[name] = json.loads(value)
             except ValueError:
                 raise ConfigError(
-                    f"template_arguments must be texts name=value, each name once and the value JSON, such as "
+                    f"template_arguments must be texts name=value, each name once, with a value in JSON, such as "
                     f'enable_thinking=false or effort="low"; got {text!r}.'
                 ) from None
         return values
@@ -201,12 +201,12 @@ class TrainConfig:
 
     @property
     def adapts(self) -> bool:
-        """Whether a controller of clip radius or temperature listens to reward statistics."""
+        """Whether a controller of clip radius or temperature reads reward statistics."""
         return "adaptive" in (self.clip, self.temperature)
 
     @property
     def needs_probe(self) -> bool:
-        """A probe is sampled only where a controller listens to it."""
+        """Whether a probe is sampled, which is done only where a controller reads it."""
         return self.adapts and self.probe_source == "probe"
 
     def to_dict(self) -> dict:
@@ -234,9 +234,10 @@ class TrainConfig:
             yaml.safe_dump(self.to_dict(), file, sort_keys=False)
 
     def hash(self) -> str:
-        """Ten hex digits over what is off its default, and the numerics version: the identity of a run's result.
+        """Ten hex digits that identify a run's result: a hash of changed settings and of the numerics version.
 
-        A setting that comes later leaves the identity of earlier runs alone.
+        Settings at their default do not enter the hash: a setting that is added later leaves the hash of earlier runs
+        alone.
         """
         settings = self.to_dict()
         changed = {f.name: settings[f.name] for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
@@ -249,8 +250,8 @@ FIELDS = {f.name: f for f in dataclasses.fields(TrainConfig)}
 KINDS = kinds(TrainConfig)  # name: type, with its range
 
 HORIZONS = {"tokens": 1.0e13, "updates": 1.0e8, "seconds": 1.0e9}  # the longest, by unit: years on a cluster
-COMPLETIONS = 2**20  # of an update, the most
-TOKENS = 2**32  # of an update, the most: completions x max_completion_tokens
+COMPLETIONS = 2**20  # the most of one update
+TOKENS = 2**32  # the most of one update: completions x max_completion_tokens
 
 
 def read_yaml(path) -> dict:
@@ -354,7 +355,7 @@ def _check_together(c: TrainConfig) -> None:
         )
     if c.kl_estimator != "k1" and c.kl_placement == "reward" and c.beta > 0:
         raise ConfigError(
-            f"kl_placement reward takes kl_estimator k1 alone, got {c.kl_estimator}: use k1, or kl_placement loss."
+            f"kl_placement reward takes only kl_estimator k1, got {c.kl_estimator}: use k1, or kl_placement loss."
         )
     grouped = ("group", "dr_grpo", "leave_one_out", "reinforce_pp_baseline", "mixed")
     if c.group_size == 1 and c.advantage in grouped:
@@ -363,11 +364,13 @@ def _check_together(c: TrainConfig) -> None:
             "prompt, or advantage reinforce_pp."
         )
     if (c.critic == "none") == (c.advantage == "gae"):
-        raise ConfigError(f"advantage {c.advantage!r} with critic {c.critic!r}: gae needs a critic, and nothing else.")
+        raise ConfigError(
+            f"advantage {c.advantage!r} with critic {c.critic!r}: gae needs a critic, and no other advantage takes one."
+        )
     if (c.reward == "model") == (c.reward_model is None):
         raise ConfigError(
-            f"reward {c.reward!r} with reward_model {c.reward_model!r}: reward model needs a reward_model, and nothing "
-            "else takes one."
+            f"reward {c.reward!r} with reward_model {c.reward_model!r}: reward model needs a reward_model, and reward "
+            "task takes none."
         )
     if c.kl_control == "adaptive" and c.beta == 0:
         raise ConfigError("kl_control adaptive multiplies beta, which is 0: set beta above 0.")
@@ -391,26 +394,26 @@ def _check_together(c: TrainConfig) -> None:
 
 
 def _check_dpo(c: TrainConfig) -> None:
-    """DPO samples at tau_base and has a loss of its own: what asks for more than that is refused."""
+    """Refuse settings that DPO would not read: it samples at tau_base and has a loss of its own."""
     if c.group_size == 1:
         raise ConfigError("dpo pairs completions of one prompt, and group_size is 1: use at least 2.")
     for name, unread in (("critic", "none"), ("clip", "fixed"), ("temperature", "fixed"), ("kl_control", "fixed")):
         if getattr(c, name) != unread:
             raise ConfigError(f"dpo does not read {name}: set it to {unread}.")
     if c.beta > 0:
-        raise ConfigError("dpo does not read beta, the weight of its reference is dpo_beta: set beta to 0.0.")
+        raise ConfigError("dpo does not read beta; the weight of its reference is dpo_beta: set beta to 0.0.")
 
 
 def _check_sizes(c: TrainConfig, require) -> None:
-    """Refuse what no machine holds, and what does not end."""
+    """Refuse runs that no machine can hold, or that would not end."""
     longest = HORIZONS[c.horizon_unit]
     require(c.horizon <= longest, "horizon", f"at most {longest:g} {c.horizon_unit}")
     for name in ("group_size", *(["probe_group_size"] if c.needs_probe and c.probe_group_size else [])):
         completions = c.prompts_per_update * getattr(c, name)
         beside = f"prompts_per_update ({c.prompts_per_update}) x {name}"
-        require(completions <= COMPLETIONS, name, f"smaller: {beside} may be {COMPLETIONS} completions")
+        require(completions <= COMPLETIONS, name, f"smaller: {beside} may be at most {COMPLETIONS} completions")
         require(
             completions * c.max_completion_tokens <= TOKENS,
             "max_completion_tokens",
-            f"smaller: {beside} x max_completion_tokens may be {TOKENS} tokens an update",
+            f"smaller: {beside} x max_completion_tokens may be at most {TOKENS} tokens per update",
         )

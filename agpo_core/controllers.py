@@ -1,26 +1,28 @@
-"""AGPO's controllers, clip radius (Eq. 4) and temperature (Eqs. 9-12), PPO's KL coefficient, and their fixed twins.
+"""Controllers of AGPO's clip radius (Eq. 4) and temperature (Eqs. 9-12) and of PPO's KL coefficient, and constant ones.
 
-A controller is frozen; what it remembers is a dict of plain JSON that the caller keeps:
+A controller object never changes. What it remembers is its state, a dict of plain JSON that the caller keeps:
 
     value, state = controller.update(state, signals)
 
-The KL coefficient is needed before its signal, the update's KL, can be measured. So `update` gives the next update's
-coefficient there, and `value(state)` that of this one:
+An update needs its KL coefficient before its KL can be measured. For this controller `value(state)` therefore gives
+this update's coefficient, and `update` gives the next one's:
 
     beta = kl.value(state); ...; _, state = kl.update(state, signals)
 
 Departures from the papers, and readings of them:
 
-- A measured step KL below zero is taken as zero: Eq. 6 can be negative, and below
-  -(1 + α σ̂ + ζ |κ̃₃|) / γ the denominator of Eq. 4 changes sign.
-- The order of Eq. 11: read Ū_t, centre U_t, then fold U_t in. So Ū_t holds U_{t-1}, not U_t.
-- Ziegler et al. 2019, §2.2, print a constant gain, K = 0.1. Their code has K = sequences / horizon, which hardly
-  depends on how the sequences are cut into updates; so has `AdaptiveKL`, with their horizon and target as defaults.
-  Theirs has no bounds; here K is at most 1, and β stays within a factor of 10⁶ of its start.
+- A measured step KL below zero is taken as zero. Eq. 6 can be negative, and below -(1 + α σ̂ + ζ |κ̃₃|) / γ the
+  denominator of Eq. 4 changes sign.
+- The order of Eq. 11 is: read Ū_t, subtract it from U_t, then average U_t into the baseline. So Ū_t contains U_{t-1},
+  but not U_t.
+- Ziegler et al. 2019, §2.2, print a constant gain, K = 0.1. Their code uses K = sequences / horizon, so that β hardly
+  depends on how the sequences are split into updates. `AdaptiveKL` does the same, with their horizon and target as
+  defaults. Their code has no bounds; here K is at most 1, and β stays within a factor of 10⁶ of its start.
 
-As printed, Eq. 4 multiplies by H in nats, which pins ε at ε_min once H falls below .18 to .34, by the probe (eight
-binary rewards, no drift); and Ū_0 = 0 heats early updates though no batch is unusual (about 60 of them for a constant U
-of 1.5). Both are the defaults; `entropy` and `start` offer the alternatives.
+Two printed forms have side effects. Eq. 4 multiplies by H in nats: once H falls below .18 to .34, depending on the
+probe (eight binary rewards, no drift), ε stays at ε_min. And Ū_0 = 0 raises the temperature of early updates although
+no batch is unusual (about 60 updates for a constant U of 1.5). Both forms are the defaults; the arguments `entropy` and
+`start` offer alternatives.
 """
 
 import math
@@ -35,13 +37,13 @@ STEP_KL_RATE = 0.1  # weight of the newest step KL in its EMA, as in the authors
 DENOMINATOR_MIN = 1.0e-6  # keeps Eq. 4 positive under an unclamped step KL: ε then rises to ε_max
 CENTRING_EPS = 1.0e-8  # keeps (U - Ū) / Ū finite at Ū = 0, as in the authors' code
 KL_ERROR_MAX = 0.2  # bound on the relative error of the KL (Ziegler et al. 2019, §2.2)
-KL_GAIN_MAX = 1.0  # K beyond 1 / KL_ERROR_MAX = 5 would turn the sign of β; at most 1 keeps a step within 20 %
-BETA_SPAN = 1.0e6  # β stays within this factor of its start: a product would run to infinity, or to 0 for good
+KL_GAIN_MAX = 1.0  # K beyond 1 / KL_ERROR_MAX = 5 could change the sign of β; at most 1 keeps a step within 20 %
+BETA_SPAN = 1.0e6  # β stays within this factor of its start: it could otherwise overflow, or reach 0 for good
 
 
 @dataclass(frozen=True)
 class ClipSignals(ProbeState):
-    """The probe's state with what AGPO Eq. 4 adds to it."""
+    """The signals of the clip radius: the probe's state and what AGPO Eq. 4 adds to it."""
 
     entropy: float  # H(π_old), nats per token, T = 1, on the training rollouts
     step_kl: float = 0.0  # D̂_step of the previous update, nats per token; 0 at the first
@@ -49,7 +51,7 @@ class ClipSignals(ProbeState):
 
 @dataclass(frozen=True)
 class KLSignals:
-    """What an update tells `AdaptiveKL` (Ziegler et al. 2019, §2.2)."""
+    """The signals that `AdaptiveKL` reads from an update (Ziegler et al. 2019, §2.2)."""
 
     kl: float  # KL(π‖π_ref), nats per sequence: Σ_t of the per-token estimate, mean over sequences; may be < 0
     sequences: int  # sequences the update trained on, all ranks, >= 1
@@ -86,12 +88,12 @@ class AdaptiveClip:
     Never below ε_min or above ε_max (Lemma 1). Does not fall when H or E_probe rises; does not rise
     when σ̂, |κ̃₃| or D̂_step rises. Equals `FixedClip` when the bounds meet.
 
-    entropy: what stands for H.
+    entropy: what is used for H.
         "raw"         H in nats, as printed
         "ratio_ema"   clip(H / EMA(H), .5, 1.5), as in the authors' code; 1 at the first update
         "normalised"  H / log V, in [0, 1]; needs vocabulary_size
         "off"         1
-    step_kl: what stands for D̂_step.
+    step_kl: what is used for D̂_step.
         "clamp"       max(D̂, 0)
         "ema"         the moving average of max(D̂, 0), from 0
         "unclamped"   D̂ as measured, with the denominator kept positive
@@ -178,19 +180,20 @@ class AdaptiveClip:
 
 
 def same_update(begun, state):
-    """Give the state with which a clip controller goes on to a further prompt of the same update.
+    """Give the state that a clip controller uses for the next prompt of the same update.
 
     EMA(H) = state's,  EMA(D̂_step) = begun's                                      (ours, for AGPO Eq. 4)
 
-    Where each prompt has its own radius, as in the authors' code, EMA(H) folds prompt by prompt. The step KL is one
-    number of the whole update: each prompt reads its average as it was when the update began, so that it folds once.
+    Where each prompt has its own radius, as in the authors' code, EMA(H) is updated with every prompt. The step KL is
+    one number for the whole update. Each prompt reads its average as it was when the update began, so that the step KL
+    enters the average once per update.
 
     Args:
         begun: the controller's state before the update's first prompt.
-        state: its state after the prompt before this one; before the first, `begun` too.
+        state: its state after the previous prompt; for the first prompt, `begun` itself.
 
     Returns:
-        A new state; unchanged where the controller keeps no average of the step KL.
+        A new state; a copy of `state` where the controller keeps no average of the step KL.
 
     Example:
         >>> same_update({"step_kl_ema": 0.0}, {"entropy_ema": 1.5, "step_kl_ema": 0.1})
@@ -225,19 +228,19 @@ class FixedTemperature:
 
 @dataclass(frozen=True)
 class AdaptiveTemperature:
-    """AGPO's sampling temperature (ATS): hotter on batches less certain than the running baseline.
+    """AGPO's sampling temperature (ATS): higher on batches that are less certain than the running baseline.
 
     U_t = w_r σ̂ + w_e E_probe + w_k |κ̃₃|                                          (AGPO Eq. 9)
     Ũ_t = U_t - Ū_t                                                               (AGPO Eq. 10)
     Ū_t = ρ_U Ū_{t-1} + (1 - ρ_U) U_{t-1}                                         (AGPO Eq. 11)
     τ_t = clip(τ_base (1 + λ Ũ_t), τ_min, τ_max)                                  (AGPO Eq. 12)
 
-    Never below τ_min or above τ_max (Lemma 1). Does not fall when U_t rises. τ_base for λ = 0.
+    Never below τ_min or above τ_max (Lemma 1). Does not fall when U_t rises. Equals τ_base for λ = 0.
 
-    start: what Ū is before anything was seen.
-        "zero"      Ū_0 = 0, as printed: Ũ_0 = U_0, so the first updates are heated
+    start: the value of Ū before the first update.
+        "zero"      Ū_0 = 0, as printed: Ũ_0 = U_0, so the first updates have a higher temperature
         "first"     Ū_0 = U_0: Ũ_0 = 0
-        "debiased"  Ū_t / (1 - ρ_U^t), the weighted mean of what was seen; Ũ_0 = 0
+        "debiased"  Ū_t / (1 - ρ_U^t), the weighted mean of all U so far; Ũ_0 = 0
     centring: "absolute" (Eq. 10), or "relative", Ũ_t = (U_t - Ū_t) / Ū_t, as in the authors' code.
 
     Example:
@@ -263,10 +266,10 @@ class AdaptiveTemperature:
         _check_not_negative(sensitivity=self.sensitivity)
         _check_signals_mask(self.signals_mask)
         if len(self.weights) != 3:
-            raise ValueError(f"weights={self.weights}: give three, (w_r, w_e, w_k).")
+            raise ValueError(f"weights={self.weights}: give three numbers, (w_r, w_e, w_k).")
         _check_not_negative(**dict(zip(("w_r", "w_e", "w_k"), self.weights, strict=True)))
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum={self.momentum}: ρ_U lies in [0, 1).")
+            raise ValueError(f"momentum={self.momentum}: give ρ_U in [0, 1).")
         check_choice("start", self.start, ("zero", "first", "debiased"))
         check_choice("centring", self.centring, ("absolute", "relative"))
 
@@ -280,7 +283,7 @@ class AdaptiveTemperature:
         return uncertainty(signals.sigma, signals.skewness, signals.vote_entropy, self.weights, self.signals_mask)
 
     def baseline(self, state, signals):
-        """Read Ū_t (Eq. 11), which holds the updates before this one."""
+        """Read Ū_t (Eq. 11), the average over the updates before this one."""
         if self.start != "zero" and state["updates"] == 0:
             return self.uncertainty(signals)
         if self.start == "debiased":
@@ -329,7 +332,7 @@ class FixedKL:
 
 @dataclass(frozen=True)
 class AdaptiveKL:
-    """Adaptive-KL PPO's weight of the KL to the reference: heavier while the policy is too far away.
+    """Adaptive-KL PPO's weight of the KL to the reference: it rises while the policy is too far from the reference.
 
     e_t = clip((KL_t - KL_target) / KL_target, -.2, .2)
     β_{t+1} = β_t (1 + K e_t),  K = sequences / horizon                           (Ziegler et al. 2019, §2.2)
@@ -368,7 +371,7 @@ class AdaptiveKL:
         """Give the next update's β, and the state that holds it."""
         _check_finite(signals)
         if signals.sequences < 1:
-            raise ValueError(f"signals.sequences={signals.sequences}: a KL is measured on one sequence or more.")
+            raise ValueError(f"signals.sequences={signals.sequences}: give the number of sequences, 1 or more.")
         error = min(max((signals.kl - self.target) / self.target, -KL_ERROR_MAX), KL_ERROR_MAX)
         gain = min(signals.sequences / self.horizon, KL_GAIN_MAX)
         beta = min(max(state["beta"] * (1 + gain * error), self.beta / BETA_SPAN), self.beta * BETA_SPAN)
@@ -408,7 +411,7 @@ def _check_finite(signals):
     for name, value in vars(signals).items():
         if not isinstance(value, (int, float)):
             raise TypeError(
-                f"signals.{name} is a {type(value).__name__}, which would enter the JSON state; give a number: .item()."
+                f"signals.{name} is a {type(value).__name__}, which the JSON state cannot hold; give a number: .item()."
             )
         if not math.isfinite(value):
-            raise ValueError(f"signals.{name}={value} is not finite; a controller would forget its bounds.")
+            raise ValueError(f"signals.{name}={value} is not finite; give a finite number.")

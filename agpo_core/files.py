@@ -1,4 +1,4 @@
-"""Files as text, and what to say where they are none."""
+"""Read a text file, or say what is wrong with it."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ def text_of(path: Path) -> str:
     """A file as text.
 
     Raises:
-        ValueError: it is empty, not UTF-8, or holds a NUL, as a file does that was cut off; names the line.
+        ValueError: the file is empty, is not UTF-8, or holds a NUL character, as a file that was cut off may; the
+            message names the line.
     """
     data = path.read_bytes()
     try:
@@ -19,5 +20,5 @@ def text_of(path: Path) -> str:
         raise ValueError(f"{path} is empty")
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(f"{path}, line {line} holds a NUL, which is no text")
+        raise ValueError(f"{path}, line {line} holds a NUL character, which is not text")
     return text

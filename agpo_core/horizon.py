@@ -1,14 +1,14 @@
 """The clock of a run: what it may spend, what it has spent, and where its random numbers come from.
 
-Three things that everything else leans on.
+Everything else depends on these three things.
 
 * **Ledger and horizon.** A run may generate a number of tokens, make a number of updates or compute for a number of
   seconds. *Progress* is the consumed share of that; learning rate, evaluations and stop are functions of progress and
   of nothing else. The paper counts sampled continuation tokens of both phases (§4.1); so does the ledger, with EOS,
   without prompts and pads, over all ranks. Evaluation tokens are counted apart.
 * **Streams.** Random numbers are *counter-based* (Philox 4x32-10; Salmon et al., SC 2011): the number for a token is a
-  function of (seed, phase, update, prompt, sample, token) alone. A sample therefore does not change with the batch it
-  is drawn in, with finished rows being dropped, with the number of ranks, or with whether there was a probe.
+  function of (seed, phase, update, prompt, sample, token) alone. A sample therefore does not depend on the batch it is
+  drawn in, on the dropping of finished rows, on the number of ranks, or on whether there was a probe.
 * **State.** All of it is one small JSON object.
 """
 
@@ -62,11 +62,11 @@ class Horizon:
 
     @property
     def done(self) -> bool:
-        """True at the first update at or past the horizon."""
+        """True once the whole horizon is spent."""
         return self.spent >= self.total
 
     def count(self, phase: str, tokens: int) -> None:
-        """Book sampled continuation tokens (of all ranks) under "probe", "train" or "evaluation"."""
+        """Count sampled continuation tokens (of all ranks) under "probe", "train" or "evaluation"."""
         if phase not in self.tokens:
             raise ValueError(f"phase must be one of {', '.join(self.tokens)}; got {phase!r}.")
         if tokens < 0:
@@ -74,12 +74,12 @@ class Horizon:
         self.tokens[phase] += int(tokens)
 
     def tick(self, seconds: float) -> None:
-        """Close one update that took so many seconds."""
+        """Count one update and the seconds that it took."""
         self.updates += 1
         self.seconds += seconds
 
     def state(self) -> dict:
-        """Plain JSON; `Horizon(**state)` is an equal horizon."""
+        """The horizon as plain JSON; `Horizon(**state)` gives an equal one."""
         return {
             "unit": self.unit,
             "total": self.total,
@@ -170,7 +170,7 @@ def uniforms(seed: int, phase: str, update: int, prompts_B: Tensor, samples_B: T
 
 @functools.lru_cache(maxsize=64)
 def permutation(seed: int, n: int, key: int) -> Tensor:
-    """A random order of n items, a function of (seed, key) alone (ours).
+    """A random order of n items that depends on (seed, key) alone (ours).
 
     order = argsort(u_0, ..., u_{n - 1}),  u as in `uniforms`
 
@@ -179,7 +179,7 @@ def permutation(seed: int, n: int, key: int) -> Tensor:
         n: number of items.
         key: names the permutation, in [0, 2^32).
     Returns:
-        int64 of shape (n,); kept between calls, not to be changed in place.
+        int64 of shape (n,). It is cached between calls: do not change it in place.
     Example:
         >>> sorted(permutation(seed=7, n=4, key=0).tolist())
         [0, 1, 2, 3]

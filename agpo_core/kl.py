@@ -1,9 +1,8 @@
 """KL divergence of two policies: per-token estimators, the exact value, the step drift of Eq. 6.
 
-With d = log π(a) - log π_ref(a) and actions sampled from π, k1 and k3 have the expectation
-KL(π‖π_ref); k2 has it to second order. As losses they differ: the gradient of k2 is that of
-KL(π‖π_ref), the gradient of k3 is that of KL(π_ref‖π), and that of k1 is zero in expectation and
-does not see π_ref (see `losses.kl_penalty`).
+With d = log π(a) - log π_ref(a) and actions sampled from π, k1 and k3 have the expectation KL(π‖π_ref); k2 has it to
+second order. As losses they differ: the expected gradient of k2 is that of KL(π‖π_ref), and that of k3 is that of
+KL(π_ref‖π). The gradient of k1 is zero in expectation and does not depend on π_ref (see `losses.kl_penalty`).
 """
 
 import torch
@@ -19,15 +18,15 @@ from agpo_core.checks import (
 
 
 def k1(logps, reference_logps):
-    """Estimate KL(π‖π_ref) without bias, by a number of either sign.
+    """Estimate KL(π‖π_ref) without bias; single values may be negative.
 
     k1 = d = log π(a) - log π_ref(a)                                                   (Schulman 2020)
 
     Zero where the policies agree.
 
     Args:
-        logps, reference_logps: log-probabilities of the sampled tokens under π and π_ref, nats, of any
-            shape, which is one.
+        logps, reference_logps: log-probabilities of the sampled tokens under π and π_ref, nats, any shape, the same for
+            both.
 
     Returns:
         d per token, nats.
@@ -61,12 +60,12 @@ def k2(logps, reference_logps):
 
 
 def k3(logps, reference_logps):
-    """Estimate KL(π‖π_ref) without bias, by a number that is never negative. Arguments as for `k1`.
+    """Estimate KL(π‖π_ref) without bias, with values that are never negative. Arguments as for `k1`.
 
     k3 = exp(-d) - 1 + d                                                                (Schulman 2020)
 
-    Grows exponentially where the reference finds a token likelier than the policy does: 142 at
-    d = -5, where k2 is 12.5; infinite in float32 at d < -88.7.
+    It grows exponentially where a token is more likely under the reference than under the policy: it is 142 at d = -5,
+    where k2 is 12.5, and infinite in float32 at d < -88.7.
 
     Returns:
         k3 per token, nats.
@@ -87,7 +86,7 @@ def categorical_kl(logits, reference_logits):
     Zero when the distributions are equal; tokens of probability zero under π add nothing.
 
     Args:
-        logits, reference_logits: unnormalised log-probabilities, (..., V), one shape.
+        logits, reference_logits: unnormalised log-probabilities, (..., V), of the same shape.
 
     Returns:
         KL in nats, (...).
@@ -109,15 +108,15 @@ def step_drift(old_logps_B_T, new_logps_B_T, mask_B_T, estimator="k1", denominat
 
     D̂_step = Σ_t m_t (log π_old(a_t) - log π_new(a_t)) / Σ_t m_t                   (AGPO Eq. 6)
 
-    An estimate of KL(π_old‖π_new) at temperature 1, detached. Eq. 6 is k1, and can be negative; k3
-    cannot. Zero when the policy did not move or no token is kept.
+    This estimates KL(π_old‖π_new) at temperature 1, and is detached. Eq. 6 uses k1, which can be negative; k3 cannot.
+    Zero when the policy did not move or no token is kept.
 
     Args:
         old_logps_B_T, new_logps_B_T: log-probabilities before and after the update, nats.
         mask_B_T: bool or 0/1, 1 on sampled tokens.
         estimator: "k1" (Eq. 6) or "k3".
-        denominator: number of tokens of the whole batch, when these rows are a part of it: the
-            parts' results then add up to the whole's. Default: the tokens given. Zero counts as one.
+        denominator: number of tokens of the whole batch, when these rows are a part of it; the results of the parts
+            then add up to that of the whole. Default: the number of unmasked tokens given. Zero counts as one.
 
     Returns:
         A scalar tensor, nats per token.
@@ -137,6 +136,6 @@ def step_drift(old_logps_B_T, new_logps_B_T, mask_B_T, estimator="k1", denominat
     check_values("old_logps_B_T", old_logps_B_T, mask_B_T.bool())
     check_values("new_logps_B_T", new_logps_B_T, mask_B_T.bool())
     drift_B_T = (k1 if estimator == "k1" else k3)(old_logps_B_T.detach(), new_logps_B_T.detach())
-    # Fill, not multiply: padding may hold anything. At least 1: no token is no drift, not 0 / 0.
+    # Fill, not multiply: padding may hold anything. At least 1: without a token the drift is 0, not 0 / 0.
     tokens = mask_B_T.bool().sum().clamp(min=1) if denominator is None else checked_denominator(denominator)
     return drift_B_T.masked_fill(~mask_B_T.bool(), 0.0).sum() / tokens

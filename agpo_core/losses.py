@@ -3,12 +3,12 @@
 The loss of an update is `-aggregate(clipped_surrogate(...) - beta * kl_penalty(...), mask)`; PPO adds a multiple of
 `aggregate(value_loss(...), mask)`. Choices where the papers leave room:
 
-- The ratio is per token, the proxy "used in practice" (AGPO §3.4, Eqs. 13, 14). Eq. 2's product over the
-  sequence is `level="sequence"`; it leaves any clip range at once on long answers.
+- The ratio is per token, the proxy "used in practice" (AGPO §3.4, Eqs. 13, 14). Eq. 2's product over the sequence is
+  `level="sequence"`; on long answers it leaves any clip range at once.
 - Losses are averaged over a sequence's tokens, then over sequences (Eq. 3's 1 / G).
 - Eq. 13 lacks the `min` of Eqs. 3 and 7; it is kept here.
-- Log-ratios are bounded to ±20: exp(20) = 5e8 lies beyond any clip range, and the bound keeps the
-  exponential and its gradient finite.
+- Log-ratios are bounded to ±20. exp(20) = 5e8 lies beyond any clip range, and the bound keeps the exponential and its
+  gradient finite.
 - The reference KL is k3, averaged like the surrogate; Eq. 3 does not name an estimator.
 - Schulman et al. 2017 print (V - R)² without a clip (Eq. 9); the clip of `value_loss` is that of their code.
 """
@@ -34,15 +34,16 @@ LOG_RATIO_MAX = 20.0  # nats
 
 
 def importance_ratio(logps_B_T, old_logps_B_T, mask_B_T, level="token"):
-    """Compare the policy with the one that sampled.
+    """Give the importance ratio of the policy to the policy that sampled the tokens.
 
     token:         ρ[b, t] = π(a_t) / π_old(a_t)                                   (AGPO Eq. 14)
     sequence:      ρ[b, t] = Π_t π(a_t) / π_old(a_t)                               (AGPO Eq. 2)
     sequence_geo:  ρ[b, t] = (Π_t π(a_t) / π_old(a_t))^(1 / length)
 
-    Sequence levels give every token of a row the row's ratio. One where the policies agree. Masked
-    tokens never matter. Where the bound of ±20 on log ρ holds, ρ has no gradient, also on the side on which the
-    surrogate keeps it: a token with A < 0 and ρ > exp(20) is not pushed down, nor one with A > 0 and ρ < exp(-20) up.
+    Sequence levels give every token of a row the row's ratio. The ratio is 1 where the policies agree. Masked tokens
+    never matter. Beyond the bound of ±20 on log ρ the ratio has no gradient, not even where the surrogate would keep
+    one: a token with A < 0 and ρ > exp(20) is not pushed down, and a token with A > 0 and ρ < exp(-20) is not pushed
+    up.
 
     Args:
         logps_B_T: log-probabilities under the policy, nats; carries the gradient.
@@ -86,10 +87,10 @@ def clip_range(epsilon):
         epsilon: ε, >= 0: a number, or a tensor of any shape.
 
     Returns:
-        (lowest, highest), each of the radius's type and shape.
+        (lowest, highest), each of the type and shape of epsilon.
 
     Raises:
-        ValueError: a radius is negative or NaN.
+        ValueError: epsilon is negative or NaN.
 
     Example:
         >>> clip_range(0.25)
@@ -101,7 +102,7 @@ def clip_range(epsilon):
 
 
 def clipped_surrogate(ratio_B_T, advantages_B_T, epsilon):
-    """Form the objective that is to be maximised.
+    """Give the clipped objective of each token, which is to be maximised.
 
     J[b, t] = min(ρ A, clip(ρ, 1 - ε, 1 + ε) A)                                    (AGPO Eqs. 3, 7)
 
@@ -117,7 +118,7 @@ def clipped_surrogate(ratio_B_T, advantages_B_T, epsilon):
         objective_B_T.
 
     Raises:
-        ValueError: a ratio that is not (B, T), advantages or radii of another shape than those named, a radius < 0.
+        ValueError: a ratio that is not (B, T), advantages or epsilon of a shape other than those above, epsilon < 0.
 
     Example:
         >>> clipped_surrogate(torch.tensor([[1.5, 0.5]]), torch.tensor([[2.0, -2.0]]), 0.2)
@@ -137,18 +138,17 @@ def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denom
     token_mean:     v̄ = Σ_b Σ_t m v / M                                            (Yu et al. 2025, DAPO)
     constant:       v̄ = Σ_b Σ_t m v / (N max_length)                               (Liu et al. 2025, Dr. GRPO)
 
-    N is the number of sequences with at least one token, M the number of tokens. Masked values
-    never matter to the value; fill them before the loss, for in a gradient 0 × inf is NaN. Zero when everything is
-    masked.
+    N is the number of sequences with at least one token, M the number of tokens. Masked values never change the result,
+    but fill them before the loss: in a gradient 0 × inf is NaN. The result is zero when everything is masked.
 
     Args:
         values_B_T: token values; the gradient flows through.
         mask_B_T: bool or 0/1, 1 on sampled tokens.
         mode: "sequence_mean", "token_mean" or "constant".
         max_length: tokens a sequence may have, > 0; used by "constant" alone.
-        denominator: N (or M for "token_mean") of the whole minibatch, when these rows are a part of
-            it, a micro-batch or a rank's share: the parts' results then add up to the whole's.
-            Default: the rows given. Zero counts as one: nothing to average is zero.
+        denominator: N (or M for "token_mean") of the whole minibatch, when these rows are a part of it, such as a
+            micro-batch or a rank's share; the results of the parts then add up to that of the whole. Default: that of
+            the rows given. Zero counts as one, so that an empty minibatch gives zero.
 
     Returns:
         A scalar tensor.
@@ -168,13 +168,13 @@ def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denom
     check_matrix(values_B_T=values_B_T)
     check_values("values_B_T", values_B_T, mask_B_T.bool())
     if mode == "constant" and not (max_length and max_length > 0):
-        raise ValueError(f"max_length={max_length}: mode='constant' divides by the tokens a sequence may have.")
+        raise ValueError(f"max_length={max_length}: mode='constant' needs the tokens that a sequence may have, > 0.")
     # Fill, not multiply: padding may hold anything, and 0 * NaN is NaN.
     sums_B = values_B_T.masked_fill(~mask_B_T.bool(), 0.0).sum(dim=1)
     lengths_B = mask_B_T.bool().sum(dim=1)
     if denominator is None:
         count = lengths_B.sum() if mode == "token_mean" else (lengths_B > 0).sum()
-        denominator = count.clamp(min=1)  # at least 1: nothing to average is zero, not 0 / 0
+        denominator = count.clamp(min=1)  # at least 1: an empty minibatch gives 0, not 0 / 0
     else:
         denominator = checked_denominator(denominator)
     if mode == "sequence_mean":
@@ -185,7 +185,7 @@ def aggregate(values_B_T, mask_B_T, mode="sequence_mean", max_length=None, denom
 
 
 def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss", mask_B_T=None):
-    """Hold the policy near the reference, token by token: D_KL(π‖π_ref) of AGPO Eqs. 3 and 7.
+    """Give each token's KL penalty, which holds the policy near the reference: D_KL(π‖π_ref) of AGPO Eqs. 3 and 7.
 
     loss:    penalty = k3 or k2 of d = log π(a) - log π_ref(a)                      (AGPO Eq. 3; R++ Eq. 8)
     reward:  penalty = k1 = d                                                       (R++ Eq. 4)
@@ -208,7 +208,8 @@ def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss",
 
     Raises:
         TypeError: log-probabilities that are not floating-point numbers.
-        ValueError: shapes that differ or are not (B, T); any other pair. k1 as a loss would not hold the policy at all.
+        ValueError: shapes that differ or are not (B, T); any other pair of estimator and placement. k1 as a loss would
+            not hold the policy at all.
 
     Example:
         >>> kl_penalty(torch.tensor([[-1.0]]), torch.tensor([[-3.0]]), "k2")
@@ -216,14 +217,14 @@ def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss",
     """
     if (estimator, placement) == ("k1", "loss"):
         raise ValueError(
-            "estimator='k1' as a loss has the gradient of log π alone: zero in expectation, and "
-            "blind to the reference. Use estimator='k3' or 'k2', or placement='reward'."
+            "estimator='k1' as a loss has the gradient of log π alone, which is zero in expectation and "
+            "independent of the reference. Use estimator='k3' or 'k2', or placement='reward'."
         )
     check_choice("(estimator, placement)", (estimator, placement), tuple(KL_PENALTIES))
     check_matrix(logps_B_T=logps_B_T)
     if mask_B_T is not None:
         check_same_shape(logps_B_T=logps_B_T, reference_logps_B_T=reference_logps_B_T, mask_B_T=mask_B_T)
-        # Before the estimator: exp overflows on what is masked, and in a gradient 0 * inf is NaN
+        # Fill before the estimator: exp can overflow on masked entries, and in a gradient 0 * inf is NaN
         logps_B_T, reference_logps_B_T = (
             logps.masked_fill(~mask_B_T.bool(), 0.0) for logps in (logps_B_T, reference_logps_B_T)
         )
@@ -232,13 +233,13 @@ def kl_penalty(logps_B_T, reference_logps_B_T, estimator="k3", placement="loss",
 
 
 def value_loss(values_B_T, old_values_B_T, returns_B_T, clip_range=0.2):
-    """Fit a critic, without letting it move far from the values that the advantages were made with.
+    """Give the critic's squared error, clipped so that the critic stays near the values behind the advantages.
 
     L[b, t] = ½ max((V - R)², (clip(V, V_old - c, V_old + c) - R)²)
 
-    The clip can only raise the loss: where V left the range and moves towards R, the gradient is
-    zero. Zero where V = R within the range. Give the result to `aggregate`, which removes padding.
-    Source: the code of Schulman et al. 2017 and of Ziegler et al. 2019; unclipped, Eq. 9 of the former.
+    The clip can only raise the loss. Where V has left the range in the direction of R, the gradient is zero. The loss
+    is zero where V = R within the range. Give the result to `aggregate`, which removes padding. Source: the code of
+    Schulman et al. 2017 and of Ziegler et al. 2019; unclipped, Eq. 9 of the former.
 
     Args:
         values_B_T: V, units of reward; carries the gradient. Finite, padding included: in a
@@ -273,19 +274,19 @@ def value_loss(values_B_T, old_values_B_T, returns_B_T, clip_range=0.2):
 
 
 def dpo_loss(chosen_logps_B, rejected_logps_B, reference_chosen_logps_B, reference_rejected_logps_B, beta=0.1):
-    """Fit a policy to preferences, without a reward model (DPO).
+    """Give the DPO loss, which fits a policy to preferences without a reward model.
 
     L[b] = -log σ(β (log π(y_c) / π_ref(y_c) - log π(y_r) / π_ref(y_r)))      (Rafailov et al. 2023, Eq. 7)
 
-    y_c is the chosen answer, y_r the rejected one. log 2 where the policies agree. Falls as the
-    chosen answer gains on the rejected one; linear, not infinite, at large margins.
+    y_c is the chosen answer, y_r the rejected one. The loss is log 2 where the policies agree, and falls as the chosen
+    answer gains on the rejected one. At a large margin on the wrong side it grows linearly and stays finite.
 
     Args:
         chosen_logps_B, rejected_logps_B: log-probabilities of whole answers under the policy, nats,
             summed over tokens; carry the gradient.
         reference_chosen_logps_B, reference_rejected_logps_B: the same under the reference; no
             gradient.
-        beta: β, > 0; the larger, the less a margin costs the policy to reach.
+        beta: β, > 0; the larger β, the less the policy must move from the reference to reach a given loss.
 
     Returns:
         loss_B, >= 0: in floating point a large margin rounds to zero.
@@ -316,16 +317,17 @@ def dpo_loss(chosen_logps_B, rejected_logps_B, reference_chosen_logps_B, referen
 
 
 def bradley_terry_loss(chosen_rewards_B, rejected_rewards_B):
-    """Fit a reward model to preferences.
+    """Give the Bradley-Terry loss, which fits a reward model to preferences.
 
     L[b] = -log σ(r(y_c) - r(y_r))                                      (Ouyang et al. 2022, Eq. 1)
 
-    The negative log-likelihood of Bradley and Terry's model (1952). log 2 where the rewards agree;
-    unchanged when a constant is added to all rewards; linear, not infinite, at large margins.
+    This is the negative log-likelihood of Bradley and Terry's model (1952). It is log 2 where the rewards agree, and
+    unchanged when a constant is added to all rewards. At a large margin on the wrong side it grows linearly and stays
+    finite.
 
     Args:
-        chosen_rewards_B, rejected_rewards_B: the model's rewards of the two answers of each pair,
-            without unit, one shape; carry the gradient.
+        chosen_rewards_B, rejected_rewards_B: the model's rewards of the two answers of each pair, without unit, of the
+            same shape; carry the gradient.
 
     Returns:
         loss_B, >= 0: in floating point a large margin rounds to zero.

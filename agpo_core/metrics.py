@@ -1,8 +1,8 @@
-"""What a run is judged by: pass@k and its kin, clip saturation, gradient noise, and intervals.
+"""Metrics of a run: pass@k and related scores, clip saturation, gradient noise, and intervals.
 
-Clip saturation is "% of steps hitting clip bounds" and "% of steps with clipped ratio at bounds" in
-AGPO §4.5, which reads three ways; all three are given, named apart. R++'s "average@32" (Table 4) is
-`average_at_k` of 32 samples: the text calls it pass@32, the evaluation computes the mean.
+AGPO §4.5 describes clip saturation as "% of steps hitting clip bounds" and as "% of steps with clipped ratio at
+bounds". These words can mean three things; all three are computed, under different names. R++'s "average@32" (Table 4)
+is `average_at_k` of 32 samples: the text calls it pass@32, but the evaluation computes the mean.
 """
 
 from collections import Counter
@@ -22,13 +22,12 @@ def pass_at_k(n, c, k):
 
     pass@k = 1 - C(n - c, k) / C(n, k)                                       (Chen et al. 2021, Eq. 1)
 
-    The mean over all choices of k of the n samples, so unbiased; 1 - (1 - c / n)^k is not. At k = 1
-    the share of right samples. Never falls as c or k rises. Within 1e-11 of the exact value at n = 1024, and
-    within 1e-9 at n = 65,536, the most that is taken.
-    Ints and integer tensors broadcast.
+    This is the mean over all choices of k of the n samples, and so unbiased; 1 - (1 - c / n)^k is not. At k = 1 it is
+    the share of right samples. It never falls as c or k rises. It is within 1e-11 of the exact value at n = 1024, and
+    within 1e-9 at n = 65,536, the largest n allowed. Ints and integer tensors broadcast.
 
     Args:
-        n: samples a problem, in [1, 65,536].
+        n: samples per problem, in [1, 65,536].
         c: right samples among them, in [0, n]: `correct_P_N.sum(dim=1)`.
         k: samples in a try, in [1, n].
 
@@ -49,11 +48,11 @@ def pass_at_k(n, c, k):
             raise TypeError(f"{name} is {count.dtype}; give integer counts: n samples, c = correct_P_N.sum(dim=1), k.")
     n, c, k = (count.double() for count in counts.values())
     if (n > PASS_SAMPLES_MAX).any():
-        raise ValueError(f"n exceeds {PASS_SAMPLES_MAX:,} samples a problem: the result would lose its ninth digit.")
+        raise ValueError(f"n exceeds {PASS_SAMPLES_MAX:,} samples per problem: give fewer, or the ninth digit is lost.")
     if not ((0 <= c) & (c <= n)).all():
         raise ValueError("c must lie between 0 and n: it counts the right ones among n samples.")
     if not ((1 <= k) & (k <= n)).all():
-        raise ValueError("k must lie between 1 and n, the samples a problem; sample more or lower k.")
+        raise ValueError("k must lie between 1 and n, the samples per problem; sample more or lower k.")
     wrong = n - c
     enough = wrong >= k  # else every choice of k holds a right one
     # C(w, k) / C(n, k) = w! (n - k)! / (n! (w - k)!); the differences in brackets are exactly 0 at c = 0.
@@ -64,14 +63,14 @@ def pass_at_k(n, c, k):
 
 
 def average_at_k(correct_P_N):
-    """Average the score over a problem's samples: average@N, the accuracy that one sample has in expectation.
+    """Average each problem's scores over its N samples: average@N, the expected accuracy of one sample.
 
     average@N[p] = Σ_n correct[p, n] / N                                       (R++ Table 4, average@32)
 
     Equals pass@1 of the same samples.
 
     Args:
-        correct_P_N: one row a problem, one column a sample; bool, 0/1 or graded in [0, 1].
+        correct_P_N: one row per problem, one column per sample; bool, 0/1 or graded in [0, 1].
 
     Returns:
         average_P: float64, in [0, 1].
@@ -86,7 +85,7 @@ def average_at_k(correct_P_N):
     correct_P_N = torch.as_tensor(correct_P_N, dtype=torch.float64)
     if correct_P_N.ndim != 2 or correct_P_N.shape[1] == 0:
         raise ValueError(
-            f"correct_P_N has shape {tuple(correct_P_N.shape)}; give one row a problem, one column a sample."
+            f"correct_P_N has shape {tuple(correct_P_N.shape)}; give one row per problem, one column per sample."
         )
     if not ((0 <= correct_P_N) & (correct_P_N <= 1)).all():
         raise ValueError("correct_P_N must hold scores in [0, 1]; grade every sample.")
@@ -98,13 +97,13 @@ def majority_at_k(answers_P_N, gold_P, k=None):
 
     maj@k = Σ_S 1[gold among the top of S] / m(S) / C(N, k)            (vote: Wang et al. 2023; ties: ours)
 
-    S runs over all choices of k of the N samples, and m(S) is the number of answers that share the
-    most votes in S: a tie counts by expectation, not by order. Exact for every k, by counting. At
-    k = 1 the share of gold answers.
+    S runs over all choices of k of the N samples, and m(S) is the number of answers that share the most votes in S: in
+    a tie of m answers each counts 1 / m, whatever their order. The result is exact for every k, by counting. At k = 1
+    it is the share of gold answers.
 
     Args:
-        answers_P_N: one list of N hashable answers a problem, the grader's canonical form; None,
-            where nothing could be extracted, does not vote, and nor does NaN. All None: 0.
+        answers_P_N: one list of N hashable answers per problem, in the grader's canonical form. None, for a sample
+            without an extracted answer, does not vote; nor does NaN. A problem with no votes gets 0.
         gold_P: the gold answer of each problem, in the same form.
         k: samples in a vote, in [1, N]; all N by default.
 
@@ -132,10 +131,10 @@ def majority_at_k(answers_P_N, gold_P, k=None):
         )
     (N,) = lengths
     if N > SAMPLES_MAX:
-        raise ValueError(f"answers_P_N has {N} samples a problem; choices are counted for {SAMPLES_MAX} or fewer.")
+        raise ValueError(f"answers_P_N has {N} samples per problem; give {SAMPLES_MAX} or fewer.")
     k = N if k is None else k
     if not 1 <= k <= N:
-        raise ValueError(f"k={k} must lie between 1 and the {N} samples a problem; sample more or lower k.")
+        raise ValueError(f"k={k} must lie between 1 and the {N} samples per problem; sample more or lower k.")
     return _plurality_chance(*_vote_counts(answers_P_N, gold_P), k)
 
 
@@ -190,9 +189,9 @@ def clip_binds(ratio_B_T, advantages_B_T, epsilon):
 
     binds = (A > 0 and ρ > 1 + ε) or (A < 0 and ρ < 1 - ε)                             (AGPO Eqs. 3, 7)
 
-    A ratio outside the range on the other side does not bind: `min` in Eq. 3 keeps it. There its gradient is zero all
-    the same once `losses.importance_ratio` bounds it, at ρ = exp(±20), which is not counted here. Arguments as for
-    `losses.clipped_surrogate`; one row alone, (T,), will do.
+    A ratio outside the range on the other side does not bind: the `min` in Eq. 3 keeps its gradient. That gradient is
+    still zero where `losses.importance_ratio` bounds the ratio, at exp(±20); this is not counted here. Arguments as for
+    `losses.clipped_surrogate`; a single row, (T,), is allowed too.
 
     Returns:
         binds_B_T: bool. Combine it with the token mask before counting.
@@ -221,11 +220,11 @@ def clip_saturation(at_bound_U, clip_fraction_U, tokens_U):
     tokens_clipped = Σ_u f_u n_u / Σ_u n_u
     updates_clipped = Σ_u 1[f_u > 0] / U
 
-    The second is the headline: the share of tokens whose gradient the clip stops. The third is nearly
-    always 1 in training.
+    The second is the one to report: the share of tokens whose gradient the clip stops. The third is nearly always 1 in
+    training.
 
     Args:
-        at_bound_U: one number an update, in [0, 1]: 1 where ε lay at a bound, or the share of the prompts' radii.
+        at_bound_U: one number per update, in [0, 1]: 1 where ε lay at a bound, or the share of the prompts whose ε did.
         clip_fraction_U: f_u, share of the update's tokens where `clip_binds`, in [0, 1].
         tokens_U: n_u, tokens that the fraction was taken over, > 0.
 
@@ -233,7 +232,7 @@ def clip_saturation(at_bound_U, clip_fraction_U, tokens_U):
         dict of three floats in [0, 1].
 
     Raises:
-        ValueError: not one value an update, no update, or a value out of its range.
+        ValueError: not one value per update, no update, or a value out of its range.
 
     Example:
         >>> clip_saturation([True, False], [0.0, 0.5], [300, 100])
@@ -243,7 +242,7 @@ def clip_saturation(at_bound_U, clip_fraction_U, tokens_U):
         torch.as_tensor(values, dtype=torch.float64) for values in (at_bound_U, clip_fraction_U, tokens_U)
     )
     if not len(at_bound_U) == len(clip_fraction_U) == len(tokens_U) > 0:
-        raise ValueError("at_bound_U, clip_fraction_U and tokens_U need one value an update, and one update.")
+        raise ValueError("at_bound_U, clip_fraction_U and tokens_U need one value per update, and at least one update.")
     for name, values_U in (("at_bound_U", at_bound_U), ("clip_fraction_U", clip_fraction_U)):
         if not ((0 <= values_U) & (values_U <= 1)).all():
             raise ValueError(f"{name} must lie in [0, 1]; give shares, not percent, and leave out updates without one.")
@@ -257,13 +256,13 @@ def clip_saturation(at_bound_U, clip_fraction_U, tokens_U):
 
 
 def gradient_norm_variance(norms_U, window=1000, reference_norms_U=None):
-    """Measure how restless the gradient is: Var(‖∇L‖₂) per window of steps (AGPO §4.5).
+    """Measure how much the gradient norm varies: Var(‖∇L‖₂) per window of steps (AGPO §4.5).
 
     Var = mean over windows w of Σ_{u in w} (norm_u - mean_w)² / (window - 1)
 
-    The unbiased variance in each full window of consecutive steps, averaged over windows; a run
-    shorter than one window is one window. Divided by that of a reference run, if one is given
-    (Table 5 sets the std run to 1.00).
+    This is the unbiased variance in each full window of consecutive steps, averaged over windows; a run shorter than
+    one window is one window. If a reference run is given, the result is divided by its variance (Table 5 sets the std
+    run to 1.00).
 
     Args:
         norms_U: global gradient norms before clipping, at least two.
@@ -294,7 +293,7 @@ def gradient_norm_variance(norms_U, window=1000, reference_norms_U=None):
 
 
 def _windows(name, norms_U, window):
-    """Cut the norms into full windows: one row a window."""
+    """Cut the norms into full windows, one per row."""
     norms_U = torch.as_tensor(norms_U, dtype=torch.float64)
     if len(norms_U) < 2 or window < 2 or not norms_U.isfinite().all():
         raise ValueError(
@@ -308,11 +307,12 @@ def bootstrap_interval(values, level=0.95, resamples=10_000, seed=0):
 
     low = Q_a,  high = Q_{1 - a} of the means of resamples of the values,  a = (1 - level) / 2           (Efron 1979)
 
-    Covers the choice of problems alone, not seeds. Slightly narrow with few values: by
-    sqrt((n - 1) / n), and by the normal's quantile in place of Student's. A point when all values are equal.
+    The interval covers the choice of problems alone, not seeds. With few values it is slightly too narrow: by the
+    factor sqrt((n - 1) / n), and because the normal's quantile stands in place of Student's. It is a point when all
+    values are equal.
 
     Args:
-        values: one finite number a problem, two or more: a list or a tensor (N,).
+        values: one finite number per problem, two or more: a list or a tensor (N,).
         level: of coverage, in (0, 1).
         resamples: how many, >= 1.
         seed: of the interval's own generator; the global one is not touched.
@@ -331,7 +331,7 @@ def bootstrap_interval(values, level=0.95, resamples=10_000, seed=0):
     """
     values_N = torch.as_tensor(values, dtype=torch.float64).cpu()  # one generator, one result on every device
     if values_N.ndim != 1 or values_N.numel() == 0 or not values_N.isfinite().all():
-        raise ValueError(f"values has shape {tuple(values_N.shape)}: give finite numbers, 1 dimension, not empty.")
+        raise ValueError(f"values has shape {tuple(values_N.shape)}: give two or more finite numbers, (N,).")
     n = len(values_N)
     if n < 2:
         raise ValueError(f"values has {n} number(s): an interval needs two problems or more.")
@@ -344,7 +344,7 @@ def bootstrap_interval(values, level=0.95, resamples=10_000, seed=0):
     for start in range(0, resamples, part):
         index = torch.randint(n, (min(part, resamples - start), n), generator=generator)
         means.append(values_N[index].mean(dim=1))
-    # A mean of equal values may lie beside them by a rounding error
+    # A mean of equal values may differ from them by a rounding error
     bounded = torch.cat(means).clamp(values_N.min(), values_N.max())
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     return tuple(bounded.quantile(tails).tolist())
@@ -355,15 +355,15 @@ LOGGED = {
     "update": ("updates made, this one included", "updates"),
     "progress": ("consumed share of the horizon: spent / total", "[0, 1]"),
     "tokens_train": ("sampled continuation tokens, training phase, with EOS, all ranks", "tokens"),
-    "tokens_probe": ("the same, only looked at: the probe, ReMax's greedy completions", "tokens"),
-    "seconds": ("time in updates, evaluation apart; slowest rank", "s"),
+    "tokens_probe": ("the same for completions that are not trained on: the probe, ReMax's greedy ones", "tokens"),
+    "seconds": ("time spent in updates, without evaluation; slowest rank", "s"),
     "seconds_left": ("seconds (1 - progress) / progress", "s"),
     "learning_rate": ("warm-up, then cosine, of the progress at the update's start", "1"),
     "reward": ("mean of r over the training rollouts; r in [0, 1] for the papers' tasks", "reward"),
     "reward_gold": ("mean of the task's grade, where r is a reward model's score", "reward"),
     "reward_std": ("standard deviation of r over all training rollouts of the update", "reward"),
     "probe_reward": ("mean of r over the probe", "reward"),
-    "failed_grades": ("gradings since the last line that failed and count as r = 0: all phases and ranks", "gradings"),
+    "failed_grades": ("gradings that failed since the last line, and count as r = 0; all phases and ranks", "gradings"),
     "equal_groups": ("share of groups with max r = min r: advantage 0", "[0, 1]"),
     "length": ("tokens per completion", "tokens"),
     "truncated": ("share of completions cut by a limit of tokens or turns", "[0, 1]"),
@@ -378,7 +378,7 @@ LOGGED = {
         "[0, 1]",
     ),
     "uncertainty": ("U_t = w_r σ̂ + w_e E_probe + w_k |κ̃₃| (Eq. 9)", "1"),
-    "uncertainty_baseline": ("Ū_t, read before U_t is folded in (Eq. 11)", "1"),
+    "uncertainty_baseline": ("Ū_t, read before U_t enters it (Eq. 11)", "1"),
     "uncertainty_train": ("U (Eq. 9) of the training rollouts, drawn at τ_t: what a free probe sees", "1"),
     "tau": ("τ_t (Eq. 12): the sampler's temperature", "1"),
     "tau_raw": ("τ_t before its bounds", "1"),

@@ -1,4 +1,4 @@
-"""Where a model's files lie, and what tells one model from another: no torch, nothing is loaded."""
+"""Find a model's files and tell models apart by their content, without torch and without loading a model."""
 
 import functools
 import hashlib
@@ -29,10 +29,10 @@ def model_source(name: str) -> str:
 
 
 def model_fingerprint(source: str) -> str | None:
-    """What a model is, as twenty hex digits: another file, or another byte in one, gives others.
+    """Twenty hex digits that identify a model by its files: any other file or byte gives other digits.
 
-    The digest goes over the folder's weights, configuration and tokenizer, and over the base model of an adapter. Of a
-    hub id it is that of the snapshot in the local cache. Where the folder lies, and when it was written, do not matter.
+    The digest covers the folder's weights, configuration and tokenizer, and the base model of an adapter. For a hub id
+    it covers the snapshot in the local cache. It does not depend on where the folder lies or when it was written.
 
     Args:
         source: an embedded model's name, a folder, or a hub id.
@@ -52,7 +52,7 @@ def model_fingerprint(source: str) -> str | None:
 
 
 def base_source(name: str) -> str:
-    """Where a model's whole weights lie: those of the base model, where the folder holds an adapter."""
+    """Where a model's full weights lie; for a folder with an adapter, where those of its base model lie."""
     source = model_source(name)
     return model_source(_base_of_adapter(Path(source)) or source)
 

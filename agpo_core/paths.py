@@ -1,8 +1,8 @@
-"""Where things are, whatever the working directory.
+"""Where the project's folders are, whatever the working directory.
 
-The package is installed editable, so the repository is the folder above it. What runs write goes
-to `outputs/`, or to the folder named by the environment variable AGPO_OUTPUTS; what is committed
-(reference, params, notebooks) stays in the repository.
+The package is installed editable, so the repository is the folder above it. Runs write to `outputs/`, or to the folder
+named by the environment variable AGPO_OUTPUTS. What is committed (reference, params, notebooks) stays in the
+repository.
 """
 
 import os

@@ -2,20 +2,19 @@
 
 AGPO Eqs. 1, 5, 8, 9 and the robust dispersions of §4.5. Departures from the paper:
 
-- A group whose rewards are all equal (max == min) has dispersion, skewness and advantage exactly
-  zero. In floating point the mean of equal rewards differs from them by a rounding error, and Eq. 1
-  divides that error by 1e-8.
-- MAD and IQR can be zero although the rewards differ: with eight binary rewards MAD is zero unless
-  exactly four are right, IQR when one or seven are. Eq. 1 would then give advantages near 9e7, so
-  the standard deviation stands in. `prompt_statistics` counts these groups.
+- A group whose rewards are all equal (max == min) has dispersion, skewness and advantage exactly zero. In floating
+  point the mean of equal rewards can differ from them by a rounding error, and Eq. 1 divides that error by 1e-8.
+- MAD and IQR can be zero although the rewards differ: with eight binary rewards MAD is zero unless exactly four are
+  right, and IQR is zero when one or seven are. Eq. 1 would then give advantages near 9e7, so the standard deviation is
+  used instead. `prompt_statistics` counts these groups.
 - The median of an even number is the mean of the middle two (`torch.median` takes the lower one).
-- The guard of Eq. 5 is on the standard deviation in every dispersion mode. On the mode's own
-  dispersion (`guard="mode"`) it switches skewness off for most binary groups under MAD.
-- Skewness is g1, whose largest value in a group of G is (G - 2) / sqrt(G - 1): 2.27 at G = 8. The
-  bound kappa_max = 10 does not bind below G = 103.
-- Answers that could not be extracted vote for one shared class.
-- A spread whose square underflows (below about 1e-22 in float32) counts as none: its dispersion is zero, as Eq. 1's
-  own formula has it, and so is its gradient.
+- The guard of Eq. 5 compares σ_min with the standard deviation in every dispersion mode. With `guard="mode"` it uses
+  the mode's own dispersion, and then switches skewness off for most binary groups under MAD.
+- Skewness is g1. Its largest value in a group of G is (G - 2) / sqrt(G - 1): 2.27 at G = 8. The bound kappa_max = 10
+  does not bind below G = 103.
+- Answers that could not be extracted count as one and the same answer.
+- A spread whose square underflows (below about 1e-22 in float32) counts as no spread: the dispersion is zero, as Eq.
+  1's own formula gives, and so is its gradient.
 """
 
 import math
@@ -45,12 +44,12 @@ class ProbeState:
     def mean(cls, statistics):
         """Average the _P tensors of `prompt_statistics`, gathered from all ranks, in float64."""
         if not statistics["sigma"].numel():
-            raise ValueError("statistics holds no prompt, and no mean exists; probe one prompt or more.")
+            raise ValueError("statistics holds no prompt, so it has no mean; probe one prompt or more.")
         return cls(**{name: statistics[name].double().mean().item() for name in ("sigma", "skewness", "vote_entropy")})
 
 
 def equal_rewards(rewards_P_G):
-    """Say which groups carry no signal.
+    """Say which groups have equal rewards, and so carry no signal.
 
     equal[p] = 1[max_g r[p, g] = min_g r[p, g]]                                  (ours; guards AGPO Eq. 1)
 
@@ -71,26 +70,26 @@ def equal_rewards(rewards_P_G):
 
 
 def dispersion(rewards_P_G, mode="std", fallback="std"):
-    """Measure how far the rewards of a group lie apart.
+    """Measure the spread of each group's rewards.
 
     std:  σ̂ = sqrt(Σ_g (r_g - μ)² / (G - 1))                                    (AGPO Eq. 1)
     mad:  σ̂ = 1.4826 median_i |r_i - median_j r_j|                              (AGPO §4.5)
     iqr:  σ̂ = (Q_0.75(r) - Q_0.25(r)) / 1.349                                   (AGPO §4.5)
 
-    Quantiles interpolate linearly. Exactly zero, gradient too, when all rewards of a group are
-    equal, so also at G = 1.
+    Quantiles interpolate linearly. The dispersion and its gradient are exactly zero when all rewards of a group are
+    equal, and so at G = 1.
 
     Args:
         rewards_P_G: rewards, float32 or float64, finite.
         mode: "std", "mad" or "iqr".
-        fallback: what a MAD or IQR of zero becomes where the rewards differ: their "std", "zero",
-            or an "error".
+        fallback: what replaces a MAD or IQR of zero where the rewards differ: their "std", "zero", or an "error".
 
     Returns:
         sigma_P: σ̂ of each prompt's group, >= 0, in units of reward.
 
     Raises:
-        ValueError: NaN or infinite rewards, an unknown option, or `fallback="error"` met its case.
+        ValueError: NaN or infinite rewards, an unknown option, or, with `fallback="error"`, a MAD or IQR of zero where
+            the rewards differ.
 
     Example:
         >>> dispersion(torch.tensor([[0.0, 0.0, 1.0, 1.0]]))  # sqrt((4 * .25) / 3)
@@ -121,8 +120,8 @@ def _dispersion_as_printed(rewards_P_G, mode):
     if mode == "std":
         residual_P_G = rewards_P_G - rewards_P_G.mean(dim=1, keepdim=True)
         variance_P = residual_P_G.square().sum(dim=1) / max(rewards_P_G.shape[1] - 1, 1)
-        # The square root has no gradient at zero: equal groups take that of 1, and are zeroed below. So do groups
-        # whose squares underflow
+        # The square root has no gradient at zero: equal groups, and groups whose squares underflow, take the root of 1
+        # here and are set to zero below.
         equal_P = equal_P | (variance_P == 0)
         sigma_P = variance_P.masked_fill(equal_P, 1.0).sqrt()
     elif mode == "mad":
@@ -150,7 +149,7 @@ def skewness(rewards_P_G, sigma_min=1.0e-6, kappa_max=10.0, estimator="g1", guar
         sigma_min: σ_min, units of reward, >= 0.
         kappa_max: κ_max, > 0.
         estimator: "g1", "G1" or "b1".
-        guard_mode: the mode of `dispersion` whose σ̂ is held against σ_min: "std", "mad" or "iqr", without fallback.
+        guard_mode: the mode of `dispersion` whose σ̂ is compared with σ_min: "std", "mad" or "iqr", without fallback.
 
     Returns:
         kappa_P: κ̃₃ with its sign; positive when few rollouts are right.
@@ -166,13 +165,13 @@ def skewness(rewards_P_G, sigma_min=1.0e-6, kappa_max=10.0, estimator="g1", guar
     check_choice("guard_mode", guard_mode, DISPERSIONS)
     check_range("sigma_min", sigma_min)
     if not kappa_max > 0:
-        raise ValueError(f"kappa_max={kappa_max} must be above 0: it bounds |κ₃|.")
+        raise ValueError(f"kappa_max={kappa_max} must be above 0, for it bounds |κ₃|.")
     guarded_P = _dispersion_as_printed(rewards_P_G, guard_mode) < sigma_min
     equal_P, G = equal_rewards(rewards_P_G), rewards_P_G.shape[1]
     residual_P_G = rewards_P_G - rewards_P_G.mean(dim=1, keepdim=True)
     second_P = residual_P_G.square().mean(dim=1)
-    # m₂^(3/2) = 0 would divide by zero, and a subnormal one has an infinite gradient: silent groups take m₂ = 1, and
-    # are zeroed below.
+    # m₂^(3/2) = 0 would divide by zero, and a subnormal m₂^(3/2) has an infinite gradient: such groups take m₂ = 1 here
+    # and are set to zero below.
     underflow_P = second_P.pow(1.5) < torch.finfo(second_P.dtype).tiny
     silent_P = guarded_P | equal_P | underflow_P | (G <= 2)
     second_P = second_P.masked_fill(silent_P, 1.0)
@@ -189,13 +188,12 @@ def vote_entropy(answers_P_G, missing="shared"):
 
     E_probe = -Σ_y p(y) log p(y),  p(y) the share of the group's votes for y      (AGPO Eq. 8)
 
-    Zero when all answers agree; log G when all differ. The vote key is the grader's canonical
-    answer.
+    Zero when all answers agree; log G when all differ. Two answers agree if the grader's canonical forms are equal.
 
     Args:
-        answers_P_G: one list of hashable answers a prompt; None, or NaN, where nothing could be extracted.
-        missing: None votes for one "shared" class, does not vote ("drop"), or is a class of its own
-            each time ("unique").
+        answers_P_G: one list of hashable answers per prompt; None, or NaN, where nothing could be extracted.
+        missing: all None count as one "shared" answer, do not vote ("drop"), or each count as an answer of their own
+            ("unique").
 
     Returns:
         entropy_P: float64, in [0, log G]; zero for a group without votes.
@@ -250,7 +248,7 @@ def uncertainty(sigma, skewness, vote_entropy, weights=(1.0, 1.0, 0.1), signals_
     signals = {"sigma": sigma, "skewness": skewness, "vote_entropy": vote_entropy}
     check_same_shape(**{name: value for name, value in signals.items() if isinstance(value, torch.Tensor)})
     if len(weights) != 3:
-        raise ValueError(f"weights={weights}: give three, (w_r, w_e, w_k).")
+        raise ValueError(f"weights={weights}: give three numbers, (w_r, w_e, w_k).")
     for name, weight in zip(("w_r", "w_e", "w_k"), weights, strict=True):
         check_range(name, weight)
     if not 3 <= len(signals_mask) <= 5 or any(bit not in (0, 1) for bit in signals_mask):
@@ -277,15 +275,15 @@ def prompt_statistics(
 
     statistics[p] = (σ̂, |κ̃₃|, E_probe) of prompt p                               (AGPO Eqs. 1, 5, 8)
 
-    Gather the tensors over ranks, then `ProbeState.mean(statistics)`.
+    Gather the tensors over ranks, then average them with `ProbeState.mean(statistics)`.
 
     Args:
         rewards_P_G: probe rewards, float32 or float64, finite.
         answers_P_G: probe answers, lists of hashable or None, the shape of the rewards.
         mode, fallback: as in `dispersion`.
         estimator, sigma_min, kappa_max: as in `skewness`.
-        guard: what Eq. 5's guard is on: "std", or "mode", the dispersion chosen in `mode`, before its fallback.
-            (`skewness` knows no choice of mode, so names the dispersion itself: its `guard_mode`.)
+        guard: what Eq. 5's guard compares with σ_min: "std", or "mode", the dispersion chosen in `mode` before its
+            fallback. (`skewness` does not know `mode`; there the argument `guard_mode` names the dispersion.)
         missing: as in `vote_entropy`.
 
     Returns:
@@ -294,7 +292,7 @@ def prompt_statistics(
 
     Raises:
         TypeError: a row of answers that is a string or a tensor.
-        ValueError: NaN or infinite rewards, answers not one a reward, or an option unknown or out of range.
+        ValueError: NaN or infinite rewards, not one answer per reward, or an option unknown or out of range.
 
     Example:
         >>> statistics = prompt_statistics(torch.tensor([[1.0, 0.0, 0.0]]), [["4", "5", "5"]])

@@ -1,10 +1,10 @@
-"""What made a result, and files that survive a crash.
+"""Records of what produced a result, and file writes that survive a crash.
 
-`run.json` says what was run, from which commit, with which versions, on what machine, and how it
-ended. Its lines name no folder of that machine, so it can be committed with the numbers.
+`run.json` says what was run, from which commit, with which versions, on what machine, and how it ended. It names no
+folder of that machine, so it can be committed with the numbers.
 
-Whole files are replaced in one step; JSON lines are appended whole, and a last line torn by a kill
-or a full disk is neither read nor kept.
+Whole files are replaced in one step. JSON lines are appended whole; a last line that a kill or a full disk cut off is
+neither read nor kept.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def conclude(record: dict, exit_status: int, error: str | None = None, before: f
     Args:
         record: what `collect` gave.
         exit_status, error: how it ended.
-        before: `memory()` before the model was loaded; what libraries take is not the run's.
+        before: `memory()` before the model was loaded; it is subtracted, because libraries take it and not the run.
 
     Returns:
         A new dictionary with status, finished, seconds (since `started`), memory_mb (the peak of this process above
@@ -97,7 +97,7 @@ def peak_memory() -> float:
 def portable(command: list[str]) -> str:
     """The command line as it would be typed in the repository: `python`, and relative paths.
 
-    Of a path outside the repository its last part stays: a record names no folder of the machine that made it.
+    A path outside the repository is cut to its last part, so that a record names no folder of the machine that made it.
     """
 
     def shorten(word: str) -> str:
@@ -119,7 +119,7 @@ def portable(command: list[str]) -> str:
 
 
 def measurement(commit: str, started: datetime) -> dict:
-    """Where figures come from that this command has measured since `started`, with code of this commit."""
+    """The origin of figures that this command has measured since `started` with the code of this commit."""
     return {
         "command": portable([sys.executable, *sys.argv]),
         "commit": commit,
@@ -192,7 +192,7 @@ def _now() -> datetime:
 def explain_full_disk(path):
     """Let a full disk raise an OSError that says which file, what is safe, and what to do.
 
-    Libraries that write weights raise errors of their own, which hold the system's words.
+    Libraries that write weights raise errors of their own, which contain the system's message.
     """
     try:
         yield
@@ -231,7 +231,7 @@ def read_json(path):
 
 
 def append_jsonl(path, row: dict) -> None:
-    """Append one whole line of JSON; a torn last line is cut off first.
+    """Append one whole line of JSON; an incomplete last line is removed first.
 
     Raises:
         OSError: the disk is full; the earlier lines are untouched.
@@ -248,12 +248,12 @@ def append_jsonl(path, row: dict) -> None:
 
 
 def read_jsonl(path) -> list[dict]:
-    """All whole lines of a JSON-lines file; a torn last line is left out.
+    """All whole lines of a JSON-lines file; an incomplete last line is left out.
 
     Raises:
         ValueError: another line is not JSON.
     """
-    *lines, torn = Path(path).read_bytes().split(b"\n")  # after the last newline: empty, or torn
+    *lines, torn = Path(path).read_bytes().split(b"\n")  # after the last newline: empty, or incomplete
     rows = []
     for number, line in enumerate(lines, start=1):
         try:

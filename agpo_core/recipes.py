@@ -1,10 +1,11 @@
-"""A method is data: the settings that tell it apart, on top of the defaults of `TrainConfig`.
+"""Each method as data: the settings in which it differs from the defaults of `TrainConfig`.
 
-Every on-policy method runs in the same loop (`training.train`); reading two recipes side by side shows all of their
-difference. `python -m agpo_core.recipes` prints them, `python -m agpo_core.recipes agpo grpo` what tells two apart.
+Every on-policy method runs in the same loop (`training.train`); two recipes side by side show everything in which they
+differ. `python -m agpo_core.recipes` prints all recipes; `python -m agpo_core.recipes agpo grpo` prints the settings in
+which two differ.
 
-Methods share the settings that their papers leave open (inner steps, nucleus, weight of the KL), so that a difference
-between two is the method's.
+Methods share the settings that their papers leave open (inner steps, nucleus, weight of the KL), so that two results
+differ by the method alone.
 """
 
 import argparse
@@ -111,7 +112,8 @@ def load(path) -> TrainConfig:
     """Read a run's `config.yaml`; the method's recipe fills in what the file does not say.
 
     Raises:
-        ConfigError: see `config.read_yaml` and `resolve`; the file names no method, or one that it is not.
+        ConfigError: see `config.read_yaml` and `resolve`; the file names no method, or its settings are those of
+            another method.
     """
     params = read_yaml(path)
     if "method" not in params:
@@ -120,14 +122,14 @@ def load(path) -> TrainConfig:
     if (other := _truer_name(config)) is not None:
         settings = ", ".join(f"{name} {getattr(config, name)}" for name in KIND)
         raise ConfigError(
-            f"{Path(path).name}: method {config.method} with {settings} is not {config.method} but of the kind of "
+            f"{Path(path).name}: method {config.method} has other settings than {settings}, which are those of "
             f"{other}: set method to {other}, or leave these settings out."
         )
     return config
 
 
 def _truer_name(config: TrainConfig) -> str | None:
-    """The recipe whose estimator and controllers a configuration has, where its own method's are others."""
+    """The recipe that has a configuration's estimator and controllers, if the configuration's own method has others."""
     wanted = [getattr(config, name) for name in KIND]
     kinds = {method: [getattr(resolve(method), name) for name in KIND] for method in RECIPES if method != "dpo"}
     if config.method == "dpo" or kinds[config.method] == wanted:
@@ -143,7 +145,7 @@ def difference(method: str, other: str) -> dict[str, tuple]:
 
 
 def show(*methods: str) -> None:
-    """Print methods as a table; of two, the settings in which they differ.
+    """Print a table of methods; for two methods, the settings in which they differ.
 
     Args:
         methods: names in RECIPES; none: all of them.
@@ -173,8 +175,8 @@ def _recipe(method: str) -> Recipe:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Print methods; of two, their difference.")
-    parser.add_argument("methods", nargs="*", help=f"of {', '.join(RECIPES)}; default: all")
+    parser = argparse.ArgumentParser(description="Print methods; for two, their difference.")
+    parser.add_argument("methods", nargs="*", help=f"names among {', '.join(RECIPES)}; default: all")
     try:
         show(*parser.parse_args(argv).methods)
     except ConfigError as error:

@@ -1,11 +1,11 @@
-"""Settings that are typed once: the type beside the field says what may stand there, and one validator reads it.
+"""Check settings against the types beside their fields: each type says what values are allowed.
 
     top_p: Annotated[float, Within("(0, 1]")] = 0.95
     dispersion: Literal["std", "mad", "iqr"] = "std"
     weights: tuple[Annotated[float, AtLeast(0)], ...] = (1.0, 1.0, 0.1)
 
-Runs (`config.TrainConfig`), grids and evaluations are checked by it. Every message names the setting, what it may be,
-and what it was.
+This one validator checks runs (`config.TrainConfig`), grids and evaluations. Every message names the setting, the
+values that it may have, and the value that it had.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-# Beyond these a run would not fit into any machine, or would leave what float32 can hold; no run that makes sense comes
-# near. A setting whose own range ends earlier says so.
+# Beyond these limits a run would not fit into any machine, or its numbers would leave the range of float32; no run that
+# makes sense comes near them. A setting whose own range ends earlier says so.
 HIGHEST = 1.0e12
-LEAST = 1.0e-30  # in size, of what is not 0: float32 ends at 1e-38, and products come sooner
-ENTRIES = 1000  # of a list
+LEAST = 1.0e-30  # smallest size of a number other than 0: float32 ends at 1e-38, which products reach sooner
+ENTRIES = 1000  # most entries of a list
 
-short = reprlib.Repr()  # a value in a message: of a huge or deeply nested one the beginning
+short = reprlib.Repr()  # prints a value in a message; only the beginning of a huge or deeply nested one
 short.maxstring = short.maxother = short.maxlong = 80
 
 
@@ -39,13 +39,13 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class AtLeast:
-    """Numbers from `low` on, `low` included."""
+    """Numbers of `low` or more."""
 
     low: float
     most: float = HIGHEST
 
     def rule(self, number: float) -> str | None:
-        """What a number must be that is not in the range; None for one that is."""
+        """What a number outside the range would have to be; None for a number inside it."""
         if number > self.most:
             return f"at most {self.most:g}"
         return None if number >= self.low else "0 or more" if self.low == 0 else f"at least {self.low:g}"
@@ -73,7 +73,7 @@ class Within:
 
     @functools.cached_property
     def ends(self) -> tuple[float, float]:
-        """Lower and upper end; 2**31 is a number too."""
+        """Lower and upper end; an end may be written as a power, 2**31."""
         powers = (end.partition("**") for end in self.interval[1:-1].split(","))
         low, high = (float(base) ** float(power or 1) for base, _, power in powers)
         return low, high
@@ -88,7 +88,7 @@ class Within:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Texts of a table that stands elsewhere; where they stand beside the field, it is a Literal."""
+    """One of the texts of a table that stands elsewhere; texts that stand beside the field are a Literal instead."""
 
     choices: tuple[str, ...]
 
@@ -98,7 +98,7 @@ class AnyText:
 
 
 def settle(settings) -> None:
-    """Check every field of a frozen dataclass, and set it to its type: a whole number to a float, a list to a tuple.
+    """Check every field of a frozen dataclass and convert it to its type: a whole number to a float, a list to a tuple.
 
     Raises:
         ConfigError: a value is of another type, or out of its range.
@@ -115,7 +115,7 @@ def kinds(settings: type) -> dict[str, object]:
 
 
 def choices(kind) -> tuple[str, ...]:
-    """The texts that a setting of this type may be; empty where it is no choice."""
+    """The texts that a setting of this type may be; empty where its type lists none."""
     plain, marks, _ = _taken_apart(kind)
     if typing.get_origin(plain) is Literal:
         return typing.get_args(plain)
@@ -128,14 +128,14 @@ def optional(kind) -> bool:
 
 
 def checked(name: str, kind, value):
-    """A value as a setting's type, or an error that names the setting.
+    """A value converted to a setting's type, or an error that names the setting.
 
     Args:
         name: of the setting.
         kind: bool, int, float or str, a Literal of texts, a tuple of one of these; Annotated with a range; or None.
         value: what was given.
     Returns:
-        The value; of a list a tuple, of a whole number where a float is wanted a float.
+        The value; a list becomes a tuple, and a whole number a float where a float is wanted.
     Raises:
         ConfigError: it is of another type, or out of range.
     """
@@ -166,7 +166,7 @@ def checked(name: str, kind, value):
 
 
 def unknown(name, known: Iterable[str], see: str) -> str:
-    """The end of a sentence on a name that there is not: which one may have been meant, or where all of them stand."""
+    """The end of a message about an unknown name: the known name that may have been meant, or else `see`."""
     close = difflib.get_close_matches(str(name)[:80], list(known), n=1)
     return f"did you mean {close[0]!r}?" if close else see
 
@@ -196,7 +196,7 @@ def _as(name: str, kind: type, value, any_text: bool):
     if kind is float and not math.isfinite(value):
         raise ConfigError(f"{name} must be finite, got {short.repr(value)}.")
     if kind is str and any("\ud800" <= character <= "\udfff" for character in value):
-        raise ConfigError(f"{name} must be a text without halves of characters, got {ascii(value[:80])}.")
+        raise ConfigError(f"{name} must be a text without lone surrogates, got {ascii(value[:80])}.")
     if kind is str and not any_text and not (value.isprintable() and value.strip()):
         raise ConfigError(f"{name} must be a text of printable characters, got {short.repr(value)}.")
     return value

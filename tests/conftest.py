@@ -46,7 +46,7 @@ class Sums(Toy):
 
 
 class Echo(Tool):
-    """A turn of so many characters, the last from one half of them all, is a call, answered by its own text.
+    """A turn of at least `least` characters whose last character has an odd code is a call, answered by its own text.
 
     Random policies call it. A call of just `least` characters counts as failed.
     """
@@ -67,8 +67,8 @@ class Echo(Tool):
 def random_model(family, seed=0):
     """An untrained model whose next token depends on the context, and its tokenizer.
 
-    Fresh weights are too small for that: they repeat the last token, nearly uniformly. Weights are
-    scaled up, that of end-of-sequence most: about a third of the completions end by themselves.
+    With fresh weights, which are too small, the model repeats the last token, nearly uniformly. So the weights are
+    scaled up, those of end-of-sequence most: about a third of the completions end by themselves.
     """
     from agpo_core.models.tiny_models import character_tokenizer, new_model
 
@@ -84,7 +84,7 @@ def random_model(family, seed=0):
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """The same rounding on any number of cores, and no waiting for one another."""
+    """One thread: the same rounding on any number of cores, and processes do not wait for one another."""
     torch.set_num_threads(1)
 
 

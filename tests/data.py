@@ -1,4 +1,4 @@
-"""Where the benchmarks' official files lie that some tests read; none is shipped."""
+"""The place of the benchmarks' official files, which some tests read; none is shipped."""
 
 import os
 from pathlib import Path

@@ -158,7 +158,7 @@ def test_signals_that_are_not_finite_are_refused_by_name(bad):
         (lambda: AdaptiveTemperature(tau_min=2.0), "tau_min=2.0 lies above tau_max=1.5"),
         (lambda: AdaptiveTemperature(tau_base=-1.0), "tau_base=-1.0"),
         (lambda: AdaptiveTemperature(sensitivity=-0.1), "sensitivity=-0.1"),
-        (lambda: AdaptiveTemperature(momentum=1.0), r"momentum=1.0: ρ_U lies in \[0, 1\)"),
+        (lambda: AdaptiveTemperature(momentum=1.0), r"momentum=1.0: give ρ_U in \[0, 1\)"),
         (lambda: AdaptiveTemperature(weights=(1.0, 1.0)), "weights=.*give three"),
         (lambda: AdaptiveTemperature(weights=(1.0, -1.0, 0.1)), "w_e=-1.0"),
         (lambda: AdaptiveTemperature(signals_mask=()), "signals_mask="),
@@ -543,7 +543,7 @@ def test_a_coefficient_of_zero_is_for_the_fixed_twin_alone():
         (lambda: FixedKL(-0.1), "beta=-0.1: give a finite number >= 0"),
         (lambda: first(AdaptiveKL(), KLSignals(math.nan, 1)), "signals.kl=nan is not finite"),
         (lambda: first(AdaptiveKL(), KLSignals(math.inf, 1)), "signals.kl=inf is not finite"),
-        (lambda: first(AdaptiveKL(), KLSignals(1.0, 0)), "signals.sequences=0: a KL is measured on one sequence"),
+        (lambda: first(AdaptiveKL(), KLSignals(1.0, 0)), "signals.sequences=0: give the number of sequences"),
     ],
 )
 def test_kl_settings_and_signals_out_of_range_are_refused_by_name(build, message):

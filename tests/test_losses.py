@@ -385,7 +385,7 @@ def test_a_loss_has_a_gradient_in_the_policy_alone_and_a_reward_has_none():
 
 
 def test_k1_as_a_loss_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match="zero in expectation, and blind to the reference"):
+    with pytest.raises(ValueError, match="zero in expectation and independent of the reference"):
         kl_penalty(torch.zeros(1, 1), torch.zeros(1, 1), "k1", "loss")
 
 

@@ -1,4 +1,4 @@
-"""pass@k and its kin, clip saturation, gradient noise, and intervals."""
+"""pass@k and related scores, clip saturation, gradient noise, and intervals."""
 
 import doctest
 import itertools
@@ -252,7 +252,7 @@ def test_chances_of_all_answers_add_up_to_one_with_many_samples():
         ([["4"]], [None], None, "gold_P must hold one answer .* none that is None"),
         ([["4", "5"]], ["4"], 0, "k=0 must lie between 1 and the 2 samples"),
         ([["4", "5"]], ["4"], 3, "k=3 must lie between 1 and the 2 samples"),
-        ([["4"] * 1030], ["4"], 5, "answers_P_N has 1030 samples a problem"),
+        ([["4"] * 1030], ["4"], 5, "answers_P_N has 1030 samples per problem"),
     ],
 )
 def test_majority_refuses_what_cannot_be_voted_on(answers, gold, k, message):
@@ -285,7 +285,7 @@ def test_clip_binds_where_the_surrogate_has_no_gradient(ratio, advantage, epsilo
 
 
 def test_clip_never_binds_at_ratio_one():
-    # One gradient step a rollout batch: the radius is inert, however small.
+    # One gradient step per rollout batch: the radius has no effect, however small it is.
     advantages_B_T = torch.tensor([[1.0, -1.0]])
     assert not clip_binds(torch.ones(1, 2), advantages_B_T, 0.0).any()
 
@@ -437,7 +437,7 @@ def test_bootstrap_interval_refuses_settings_out_of_range(changes, message):
 
 @pytest.mark.parametrize("values", [[0.0, math.nan], [], [[0.0, 1.0]]])
 def test_bootstrap_interval_refuses_values_that_are_none(values):
-    with pytest.raises(ValueError, match=r"values has shape .*: give finite numbers, 1 dimension"):
+    with pytest.raises(ValueError, match=r"values has shape .*: give two or more finite numbers"):
         bootstrap_interval(values)
 
 

@@ -1,4 +1,4 @@
-"""Where things are."""
+"""The project's folders are found, whatever the working directory."""
 
 from pathlib import Path
 

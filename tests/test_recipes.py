@@ -1,4 +1,4 @@
-"""Methods as data: what tells two of them apart, and how settings are laid over one another."""
+"""Methods as data: in what two of them differ, and which settings override which."""
 
 import pytest
 

@@ -1,1 +1,1 @@
-"""The policy, and what it is sampled with: loading, prompts, engines (transformers, vLLM), turns, grades."""
+"""The policy and how it is sampled: loading, prompts, engines (transformers, vLLM), turns, grades."""

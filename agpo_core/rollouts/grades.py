@@ -1,8 +1,8 @@
-"""Grades that can be trained on: what a task's `grade` gives, or what went wrong.
+"""Checked grades: the result of a task's `grade`, or a sentence that says what went wrong.
 
-A reward is any finite real number. A policy must not be able to end its own training: a completion that makes its
-grader fail counts as reward 0 without an answer, and is counted. Only a grader that cannot start ends a run, and with
-`failed_grading: raise` the first failure.
+A reward is any finite real number. A policy must not be able to end its own training. A completion that makes its
+grader fail therefore gets reward 0 and no answer, and the failure is counted. A run ends only if a grader cannot start,
+or at the first failure if `failed_grading` is "raise".
 """
 
 import math
@@ -19,28 +19,28 @@ from agpo_core.tasks import Graded, Problem
 REWARD_MAX = 1.0e12  # Eq. 5 takes third powers of rewards in float32, which end at 3e38
 
 _short = reprlib.Repr()
-_short.maxstring = _short.maxother = 160  # characters of a text, or of what anything else prints
+_short.maxstring = _short.maxother = 160  # characters of a text, or of the printed form of any other value
 
 
 class GradingError(ValueError):
-    """A completion could not be graded; names task, problem and completion."""
+    """A completion could not be graded; the message names task, problem and completion."""
 
 
 def graded(
     grade: Callable[[Problem, str], Graded], problem: Problem, completion: str, failed_grading: str = "zero"
 ) -> tuple[Graded, str | None]:
-    """Judge one completion.
+    """Grade one completion, or say how its grading failed.
 
-    Everything that the grader raises is a failure, a lack of memory and `SystemExit` too; an interrupt is not.
+    Everything that the grader raises counts as a failure, even a lack of memory or `SystemExit`; an interrupt does not.
 
     Args:
-        grade: a task's.
-        problem: what was asked.
-        completion: what is judged.
+        grade: the task's function.
+        problem: the problem that was asked.
+        completion: the text to grade.
         failed_grading: "zero", or "raise".
     Returns:
-        The grade, its reward a float; and None, or where grading failed a sentence that says how. The reward is then 0
-        and there is no answer.
+        The grade, whose reward is a float; and None. If grading failed: a grade with reward 0 and no answer, and a
+        sentence that says how it failed.
     Raises:
         GradingError: grading failed, and `failed_grading` is "raise".
         SandboxRefused: the grader cannot start.
@@ -64,7 +64,7 @@ def graded(
 
 
 class _Fault(Exception):
-    """What a grader gave is no grade."""
+    """The grader's result is not a grade."""
 
 
 def _checked(found) -> Graded:
@@ -77,7 +77,7 @@ def _checked(found) -> Graded:
     if not math.isfinite(reward) or abs(reward) > REWARD_MAX:
         raise _Fault(f"gave the reward {reward!r}, which is not a finite number between ±{REWARD_MAX:g},")
     if isinstance(found.answer, torch.Tensor):
-        raise _Fault("gave a tensor as answer, which equals no other as a vote,")
+        raise _Fault("gave a tensor as answer, which never counts as equal to another answer,")
     try:
         hash(found.answer)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Load a policy and its tokenizer: find them, read them, try them; what cannot be trained is refused in one line."""
+"""Load a policy and its tokenizer: find, read and try them, and refuse in one line what cannot be trained."""
 
 import torch
 
@@ -11,8 +11,8 @@ from agpo_core.rollouts.trial import try_out
 def load_policy(config: TrainConfig):
     """Load the model and its tokenizer from the package, a folder or the hub, and refuse what cannot be trained.
 
-    A folder with a LoRA adapter is loaded with the base model that it names: at the adapter's own lora_rank the adapter
-    is trained on, at lora_rank 0 it is merged and all weights are trained.
+    A folder with a LoRA adapter is loaded with the base model that it names. At the adapter's own lora_rank the adapter
+    is trained further; at lora_rank 0 it is merged and all weights are trained.
 
     Args:
         config: uses model, dtype, attn_implementation, lora_rank, activation_checkpointing, shared_prompt, engine,
@@ -20,7 +20,7 @@ def load_policy(config: TrainConfig):
     Returns:
         (model, tokenizer); the tokenizer pads on the left and has a pad token.
     Raises:
-        ConfigError: the model is found nowhere (the message lists the embedded ones), its files do not fit one another,
+        ConfigError: the model cannot be found (the message lists the embedded ones), its files do not fit one another,
             or the loop cannot train such a model; the message names the file or the reason.
     """
     source, dtype = model_source(config.model), getattr(torch, config.dtype)
@@ -37,7 +37,7 @@ def load_policy(config: TrainConfig):
     if adapter is not None:
         missing = (
             f"the base model {base!r}, which adapter_config.json of {source} names, could not be loaded: put it there, "
-            "or mend base_model_name_or_path."
+            "or correct base_model_name_or_path."
         )
     with model_parts.refused(missing):
         if adapter is not None:

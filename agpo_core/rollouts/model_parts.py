@@ -1,6 +1,6 @@
-"""Read a model's folder or hub repository, and refuse in one line what cannot be trained as it stands.
+"""Read a model's folder or hub repository, and refuse in one line a model that cannot be trained as it is.
 
-Each check names the file or the setting, and the remedy. What a forward pass has to show stands in `trial`.
+Each check names the file or the setting, and the remedy. Checks that need a forward pass are in `trial`.
 """
 
 import json
@@ -18,14 +18,14 @@ from agpo_core.config import ConfigError, TrainConfig
 
 JSON_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "adapter_config.json")
 NOISE = re.compile("drop|jitter")  # settings of a model that make two forwards of the same weights differ
-ATTENTION_CAP = re.compile("att.*cap")  # settings that bound attention logits: attn_logit_softcapping and its kin
-MARK = re.compile(r"<.*>|\[.*\]")  # how tokens that are no text are written
-REASON = 240  # characters of another library's error that are passed on
+ATTENTION_CAP = re.compile("att.*cap")  # settings that bound attention logits, such as attn_logit_softcapping
+MARK = re.compile(r"<.*>|\[.*\]")  # how tokens that are not text are written
+REASON = 240  # most characters of another library's error in a message
 
 
 @contextmanager
 def refused(what: str) -> Iterator[None]:
-    """Turn whatever a library raises on a bad file into one line that starts with `what`."""
+    """Turn any error that a library raises on a bad file into a ConfigError of one line that starts with `what`."""
     try:
         yield
     except (ConfigError, MemoryError, torch.OutOfMemoryError):
@@ -37,10 +37,10 @@ def refused(what: str) -> Iterator[None]:
 
 
 def read_json_files(source: str) -> None:
-    """Refuse a folder whose configuration files are no JSON objects.
+    """Refuse a folder whose configuration files are not JSON objects.
 
     Raises:
-        ConfigError: names the file.
+        ConfigError: the message names the file.
     """
     for name in JSON_FILES:
         path = Path(source) / name
@@ -54,13 +54,13 @@ def read_json_files(source: str) -> None:
 
 
 def load_model_config(source: str):
-    """The model's configuration, with all that makes a forward pass random switched off.
+    """The model's configuration, with everything switched off that makes a forward pass random.
 
-    The importance ratio of a policy to itself is 1 only where two forwards of the same weights agree.
+    The importance ratio of a policy to itself is 1 only if two forward passes with the same weights agree.
 
     Raises:
-        ConfigError: the configuration is broken, of an unknown type, needs code of its own, or is of no causal language
-            model.
+        ConfigError: the configuration is broken, of an unknown type, needs code of its own, or is not that of a causal
+            language model.
     """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, PreTrainedConfig
 
@@ -95,10 +95,10 @@ def nested_configs(model_config) -> list:
 
 
 def refuse_own_code(settings: dict, what: str) -> None:
-    """Code that comes with a model is never run.
+    """Refuse a model that needs code of its own, which is never run.
 
     Raises:
-        ConfigError: `auto_map` names code; entries of null name none.
+        ConfigError: `auto_map` names code; null entries are ignored.
     """
     named = settings.get("auto_map") or {}
     classes = [name for entry in named.values() for name in (entry if isinstance(entry, list) else [entry]) if name]
@@ -110,12 +110,13 @@ def refuse_own_code(settings: dict, what: str) -> None:
 
 
 def attention_of(model_config, wanted: str) -> str | None:
-    """The attention implementation to load a model with; None: transformers' own choice.
+    """The attention implementation with which to load a model; None leaves the choice to transformers.
 
-    "auto" is eager attention where the model bounds its attention logits (Gemma-2): SDPA leaves the bound out silently.
+    "auto" gives eager attention where the model bounds its attention logits (Gemma-2), because SDPA silently ignores
+    the bound.
 
     Args:
-        model_config: of the model.
+        model_config: the model's configuration.
         wanted: the setting `attn_implementation`.
     """
     if wanted != "auto":
@@ -128,10 +129,10 @@ def _caps_attention(part) -> bool:
 
 
 def refuse_flash_attention(config: TrainConfig) -> None:
-    """Say before anything is loaded what flash attention needs.
+    """Refuse flash attention, before anything is loaded, where its requirements are not met.
 
     Raises:
-        ConfigError: there is no GPU, no package, or the weights are not in half precision.
+        ConfigError: there is no GPU, the package is missing, or the weights are not in half precision.
     """
     from transformers.utils import is_flash_attn_2_available
 
@@ -150,7 +151,7 @@ def load_weights(source: str, model_config, dtype: torch.dtype, attention: str |
     """A causal language model whose every weight comes from the checkpoint.
 
     Raises:
-        ConfigError: the checkpoint has other shapes than config.json, lacks tensors, or has some too many.
+        ConfigError: the checkpoint has tensors of other shapes than config.json says, lacks tensors, or has extra ones.
     """
     from transformers import AutoModelForCausalLM
 
@@ -160,14 +161,14 @@ def load_weights(source: str, model_config, dtype: torch.dtype, attention: str |
         dtype=dtype,
         attn_implementation=attention,
         trust_remote_code=False,
-        ignore_mismatched_sizes=True,  # they are named below
+        ignore_mismatched_sizes=True,  # the error below names them
         output_loading_info=True,
     )
     other = [f"{name} {tuple(has)} for {tuple(needs)}" for name, has, needs in sorted(loaded["mismatched_keys"])]
     for names, fault in (
         (other, "has tensors of another size"),
         (sorted(loaded["missing_keys"]), "lacks tensors, which would start at random"),
-        (sorted(loaded["unexpected_keys"]), "has tensors that config.json knows nothing of"),
+        (sorted(loaded["unexpected_keys"]), "has tensors that config.json does not describe"),
     ):
         if names:
             shown = ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
@@ -179,9 +180,9 @@ def load_weights(source: str, model_config, dtype: torch.dtype, attention: str |
 
 
 def clean_generation_config(model: nn.Module) -> None:
-    """Keep of a generation config what can be saved again: transformers reads some that it refuses to write.
+    """Reduce a generation config to what can be saved again: transformers reads some that it refuses to write.
 
-    Sampling settings without `do_sample` are an example. The loop reads the ids of tokens alone.
+    An example is a config with sampling settings but without `do_sample`. The loop reads only the ids of tokens.
     """
     from transformers import GenerationConfig
 
@@ -192,8 +193,8 @@ def clean_generation_config(model: nn.Module) -> None:
         ids = {name: getattr(found, name) for name in ("bos_token_id", "eos_token_id")}
         model.generation_config = GenerationConfig(**ids, pad_token_id=model.config.get_text_config().pad_token_id)
         warnings.warn(
-            "generation_config.json has settings that contradict one another, and could not be saved: of these, only "
-            "the ids of tokens are kept. Sampling is set by tau_base and top_p.",
+            "generation_config.json has settings that contradict one another and could not be saved: only its ids "
+            "of tokens are kept. Sampling is set by tau_base and top_p.",
             stacklevel=2,
         )
 
@@ -204,8 +205,8 @@ def clean_generation_config(model: nn.Module) -> None:
 def load_tokenizer(source: str):
     """A model's tokenizer, which pads on the left.
 
-    One that was saved with the general class is read as it was saved. `AutoTokenizer` would give it the rules of the
-    class that is usual for the model's type, Qwen2's for one, and so other tokens.
+    A tokenizer that was saved with the general class is read as it was saved. `AutoTokenizer` would apply the rules of
+    the usual class for the model's type, such as Qwen2's, and so give other tokens.
 
     Raises:
         ConfigError: it needs code of its own.
@@ -218,28 +219,28 @@ def load_tokenizer(source: str):
     general = settings.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
     loader = PreTrainedTokenizerFast if general else AutoTokenizer
     tokenizer = loader.from_pretrained(source, padding_side="left", trust_remote_code=False)
-    tokenizer(["a text"])  # what a setting of the wrong type breaks is met here
+    tokenizer(["a text"])  # a setting of the wrong type fails here
     return tokenizer
 
 
 def fit_tokenizer(tokenizer, model: nn.Module, source: str) -> None:
-    """Refuse a tokenizer of another model, and see to a padding token.
+    """Refuse the tokenizer of another model, and set a padding token where there is none.
 
     Raises:
-        ConfigError: token ids lie past the embedding, the tokenizer is far too small for it, the ids that end a text
-            are ordinary tokens, or nothing ends one.
+        ConfigError: token ids lie beyond the embedding, the tokenizer is far too small for it, the ids that end a text
+            are ordinary tokens, or no token ends a text.
     """
     file, rows = f"the tokenizer in {source}", model.get_input_embeddings().weight.shape[0]
     ids = set(tokenizer.get_vocab().values())
     if max(ids, default=0) >= rows:
         raise ConfigError(
-            f"{file} has token ids up to {max(ids)}, the model's embedding {rows} rows: put back the model's own "
-            "tokenizer files (tokenizer.json, tokenizer_config.json)."
+            f"{file} has token ids up to {max(ids)}, but the model's embedding has {rows} rows: put back the model's "
+            "own tokenizer files (tokenizer.json, tokenizer_config.json)."
         )
     if len(ids) < rows / 2:
         raise ConfigError(
-            f"{file} has {len(ids)} tokens for the {rows} rows of the model's embedding, so it is missing or another "
-            "model's: put back the model's own tokenizer files (tokenizer.json, tokenizer_config.json)."
+            f"{file} has {len(ids)} tokens for the {rows} rows of the model's embedding, so it is incomplete or that "
+            "of another model: put back the model's own tokenizer files (tokenizer.json, tokenizer_config.json)."
         )
     stop = stop_ids(model, source)
     ends = {i for i in (*stop, tokenizer.eos_token_id) if i in ids}
@@ -253,19 +254,19 @@ def fit_tokenizer(tokenizer, model: nn.Module, source: str) -> None:
     ordinary = [f"{i}, {text!r}" for i, text in known.items() if i not in marks and not MARK.fullmatch(str(text))]
     if tokenizer.eos_token_id not in (None, *known) and known and len(ordinary) == len(known):
         raise ConfigError(
-            f"{file} does not fit the model: by the model's configuration a text ends at token {ordinary[0]}, an "
-            f"ordinary one here, where {tokenizer.eos_token!r} ends a text. Put back the model's own tokenizer files, "
-            "or mend eos_token_id in config.json and generation_config.json."
+            f"{file} does not fit the model: the model's configuration ends a text at token {ordinary[0]}, which is an "
+            f"ordinary token of this tokenizer; its own end is {tokenizer.eos_token!r}. Put back the model's own "
+            "tokenizer files, or correct eos_token_id in config.json and generation_config.json."
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(min(ends))
 
 
 def stop_ids(model: nn.Module, source: str) -> list[int]:
-    """The ids that end a text, by the model's generation config.
+    """The ids of the tokens that end a text, by the model's generation config.
 
     Raises:
-        ConfigError: one is no id.
+        ConfigError: one of them is not a token id.
     """
     found = getattr(model.generation_config, "eos_token_id", None)
     found = found if isinstance(found, (list, tuple)) else [] if found is None else [found]
@@ -276,12 +277,12 @@ def stop_ids(model: nn.Module, source: str) -> list[int]:
 
 
 def check_that_it_can_be_saved(model: nn.Module, tokenizer, source: str) -> None:
-    """Write all but the weights once: what cannot be saved at the end is refused at the start.
+    """Save everything but the weights once, so that a model that could not be saved at the end is refused at the start.
 
     Raises:
-        ConfigError: names what transformers refuses to write.
+        ConfigError: the message names what transformers refuses to write.
     """
-    with TemporaryDirectory() as folder, refused(f"{source} could not be saved again after training: mend it."):
+    with TemporaryDirectory() as folder, refused(f"{source} could not be saved again after training: correct it."):
         model.config.save_pretrained(folder)
         model.generation_config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -294,7 +295,8 @@ def read_adapter(source: str, lora_rank: int):
     """The LoRA configuration of an adapter's folder; None where the folder holds a whole model.
 
     Raises:
-        ConfigError: it is no LoRA adapter, names no base model, has another rank than the setting, or cannot be merged.
+        ConfigError: it is not a LoRA adapter, names no base model, has another rank than the setting, or cannot be
+            merged.
     """
     from transformers.utils import find_adapter_config_file
 
@@ -307,8 +309,8 @@ def read_adapter(source: str, lora_rank: int):
     base = adapter.base_model_name_or_path
     if adapter.peft_type != "LORA" or not (base and isinstance(base, str)):
         raise ConfigError(
-            f"adapter_config.json of {source} is of no LoRA adapter with a base model (peft_type {adapter.peft_type}, "
-            f"base_model_name_or_path {base!r}): merge it into its model first."
+            f"adapter_config.json of {source} is not that of a LoRA adapter with a base model (peft_type "
+            f"{adapter.peft_type}, base_model_name_or_path {base!r}): merge it into its model first."
         )
     if lora_rank not in (0, adapter.r):
         raise ConfigError(
@@ -317,15 +319,15 @@ def read_adapter(source: str, lora_rank: int):
         )
     if lora_rank == 0 and adapter.layer_replication:
         raise ConfigError(
-            f"the adapter in {source} repeats layers of its model (layer_replication), which share their weights, so "
-            f"that it cannot be merged: set lora_rank to {adapter.r}."
+            f"the adapter in {source} repeats layers of its model (layer_replication), which share their weights: it "
+            f"cannot be merged, so set lora_rank to {adapter.r}."
         )
     adapter.lora_dropout = 0.0
     return adapter
 
 
 def refuse_second_adapter(base: str, source: str) -> None:
-    """transformers would put the adapter that lies with a base model on it, and would not say so.
+    """Refuse a base model whose folder holds an adapter too: transformers would apply it without a message.
 
     Raises:
         ConfigError: the base model's folder holds an adapter.
@@ -340,7 +342,7 @@ def refuse_second_adapter(base: str, source: str) -> None:
 
 
 def with_new_adapter(model: nn.Module, rank: int) -> nn.Module:
-    """A model with LoRA adapters that start as nothing, on all linear layers but the head.
+    """A model with new LoRA adapters, which change nothing at first, on all linear layers but the head.
 
     Raises:
         ConfigError: there is no layer to adapt.
@@ -353,7 +355,7 @@ def with_new_adapter(model: nn.Module, rank: int) -> nn.Module:
 
 
 def with_adapter(model: nn.Module, source: str, adapter, merge: bool) -> nn.Module:
-    """A base model with the adapter that lies in a folder, to be trained on or merged into the weights.
+    """A base model with the adapter from a folder, which is either trained further or merged into the weights.
 
     Raises:
         ConfigError: the adapter's weights do not fit the base model.
@@ -365,6 +367,6 @@ def with_adapter(model: nn.Module, source: str, adapter, merge: bool) -> nn.Modu
         needs, has = get_peft_model_state_dict(model).keys(), load_peft_weights(source, device="cpu").keys()
         differ = sorted(name for name in needs ^ has if "lora_" in name or name.endswith(".bias"))
         if differ:
-            raise ValueError(f"{len(differ)} tensors stand in one of them alone, such as {differ[0]}")
+            raise ValueError(f"{len(differ)} tensors are in only one of the two, such as {differ[0]}")
         # Peft freezes the base model.
         return model.merge_and_unload().requires_grad_(True) if merge else model

@@ -1,8 +1,9 @@
-"""The policy, its reference, its critic, and log-probabilities with a group's prompt computed once.
+"""The policy, its reference and its critic, and log-probabilities that compute a group's prompt only once.
 
-All G completions of a prompt share it. `completion_logits` runs the prompt once, repeats its keys and values over the
-group and runs only the completions on top; gradients flow through the shared cache. The plain path, which repeats the
-prompt, gives the same numbers and serves where the cache is not kept (activation checkpointing).
+All G completions of a group have the same prompt. `completion_logits` runs the prompt once, repeats its keys and values
+over the group, and then runs only the completions; gradients flow through the shared cache. The plain path, which
+repeats the prompt, gives the same numbers. It is used where the model does not keep the cache (activation
+checkpointing).
 """
 
 import copy
@@ -29,7 +30,7 @@ class Reference:
     def __init__(self, model: nn.Module, config: TrainConfig):
         kind = config.reference
         if kind == "auto":
-            # An adapter that is trained on has moved the start away from its base model.
+            # A trained adapter has moved the start away from its base model.
             fresh = config.lora_rank > 0 and not any(p.any() for n, p in model.named_parameters() if "lora_B" in n)
             kind = "adapter_disabled" if fresh else "frozen_copy"
             kind = kind if config.beta > 0 else "none"  # nothing would read it
@@ -56,10 +57,10 @@ class Reference:
 
 
 class ActorCritic(nn.Module):
-    """The policy and a value V(s_t) of each state, as one module, so that one engine trains both.
+    """The policy and a critic with a value V(s_t) of each state, in one module, so that one engine trains both.
 
-    V is a linear function, zero at the start, of the last hidden state that predicts token t: of the policy's own
-    ("head"), or of a copy of the policy that is trained apart ("model"), as large as the policy.
+    V is a linear function of the last hidden state that predicts token t, and is zero at the start. The hidden state is
+    the policy's own ("head"), or that of a copy of the policy which is trained separately ("model").
 
     Args:
         policy: a causal language model.
@@ -85,19 +86,19 @@ class ActorCritic(nn.Module):
         return logits, self.value_head(hidden).squeeze(-1).float()
 
     def critic_parameters(self) -> list[nn.Parameter]:
-        """What belongs to the critic alone."""
+        """The parameters that belong to the critic alone."""
         return [p for name, p in self.named_parameters() if not name.startswith("policy.") and p.requires_grad]
 
 
 @torch.no_grad()
 def _hidden_width(model: nn.Module) -> int:
-    """Width of the last hidden states, as a forward gives them: not in every model that of the layers."""
+    """Width of the last hidden states, measured in a forward pass: in some models it is not the width of the layers."""
     token = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
     return model(input_ids=token, use_cache=False, output_hidden_states=True).hidden_states[-1].shape[-1]
 
 
 def logits_and_values(model: nn.Module, batch, config: TrainConfig) -> tuple[Tensor, Tensor | None]:
-    """What the loss reads of a model: logits, and values where the method has a critic."""
+    """The outputs of a model that the loss needs: logits, and values where the method has a critic."""
     if config.critic == "none":
         return completion_logits(model, batch, config.shared_prompt), None
     return model(batch, config.shared_prompt)
@@ -110,7 +111,7 @@ def completion_logits(model: nn.Module, batch, shared: bool = True) -> Tensor:
         model: a causal language model with a key-value cache.
         batch: has prompt_ids_P_S (left-padded), prompt_mask_P_S, completion_ids_B_T, present_B_T (False on padding);
             B = P * G rows with the groups contiguous.
-        shared: run each prompt once instead of once a completion.
+        shared: run each prompt once, instead of once per completion.
     """
     return _completion_outputs(model, batch, shared)[0]
 
@@ -162,14 +163,14 @@ def prefill(model: nn.Module, ids_P_S: Tensor, mask_P_S: Tensor, **wanted):
     )
 
 
-LOGITS_AT_ONCE = 2**22  # that log-probabilities or entropies are computed of at once: 16 MiB in float32
+LOGITS_AT_ONCE = 2**22  # logits whose log-probabilities or entropies are computed at once: 16 MiB in float32
 
 
 def token_logps(logits_B_T_V: Tensor, ids_B_T: Tensor, temperature=1.0) -> Tensor:
     """Log-probability of each token under softmax(logits / temperature), in float32.
 
-    Computed and differentiated a few tokens at a time: beside the logits and their gradient, memory holds the
-    intermediate values of `LOGITS_AT_ONCE` logits alone.
+    They are computed and differentiated for a few tokens at a time. Beside the logits and their gradient, memory holds
+    only the intermediate values of `LOGITS_AT_ONCE` logits.
 
     Args:
         logits_B_T_V: logits; scaled before the softmax.
@@ -180,7 +181,7 @@ def token_logps(logits_B_T_V: Tensor, ids_B_T: Tensor, temperature=1.0) -> Tenso
 
 
 def token_logps_and_T1(logits_B_T_V: Tensor, ids_B_T: Tensor, temperature) -> tuple[Tensor, Tensor]:
-    """`token_logps` at a temperature and at 1, with one gradient of the logits for both; arguments as there."""
+    """`token_logps` at a temperature and at 1, with one gradient of the logits for both; takes the same arguments."""
     return _logps_at(logits_B_T_V, ids_B_T, temperature, 1.0).unbind(dim=-1)
 
 
@@ -266,17 +267,17 @@ def _chunks(logits_N_V: Tensor, *tensors_N: Tensor):
 
 
 def save_policy(model: nn.Module, tokenizer, folder) -> None:
-    """Save in Hugging Face format, whole or not at all; an earlier policy in the folder is replaced.
+    """Save a policy in Hugging Face format, completely or not at all; an earlier policy in the folder is replaced.
 
-    Of a model with LoRA adapters these are saved, with the place of the base model; `load_policy` and peft's
-    AutoPeftModelForCausalLM load both.
+    For a model with LoRA adapters, the adapters and the place of the base model are saved; `load_policy` and peft's
+    AutoPeftModelForCausalLM load adapters and base model together.
     """
     temporary = f"{folder}.partial"
-    shutil.rmtree(temporary, ignore_errors=True)  # of a save that was broken off
+    shutil.rmtree(temporary, ignore_errors=True)  # left by a save that was interrupted
     model.save_pretrained(temporary)
     if hasattr(model, "peft_config"):
         tokenizer = copy.deepcopy(tokenizer)
-        tokenizer.init_kwargs.pop("auto_map", None)  # without a config.json beside it, an empty one cannot be read
+        tokenizer.init_kwargs.pop("auto_map", None)  # an empty auto_map cannot be read without a config.json
     tokenizer.save_pretrained(temporary)
     provenance.sync_tree(Path(temporary))
     shutil.rmtree(folder, ignore_errors=True)  # os.replace needs an empty place

@@ -1,15 +1,16 @@
-"""Prompts as tokens: what a model reads of a prompt, and which tokens end what it writes.
+"""Prompts as tokens: the tokens that a model reads for a prompt, and the tokens that end its completion.
 
 Training, evaluation, reward models and supervised fine-tuning all read their prompts through `PromptFormat`.
 
-* With a chat template a prompt is one user message, after the system prompt where there is one. Its tokens are those of
-  the tokenizer's `apply_chat_template(tokenize=True)`: the template writes its special tokens itself, and the tokenizer
+* With a chat template a prompt is one user message, after the system prompt if there is one. Its tokens are those of
+  the tokenizer's `apply_chat_template(tokenize=True)`: the template writes the special tokens itself, and the tokenizer
   adds none.
-* Without one a prompt is text. The tokenizer may put special tokens before it, such as BOS; what it would put after it,
-  such as EOS, is left out, because the text goes on. A prompt that begins with BOS gets no second one.
+* Without a template a prompt is plain text. The tokenizer may put special tokens before it, such as BOS. Special tokens
+  that it would put after the prompt, such as EOS, are left out, because the text goes on. A prompt that begins with BOS
+  gets no second BOS.
 * A completion ends with the tokenizer's or the model's end-of-sequence token, with the token by which the chat template
-  closes an assistant's turn, or with one of `stop_tokens`. Without the second a model that closes its turns otherwise
-  would write the user's next turn too.
+  closes an assistant's turn, or with one of `stop_tokens`. The turn's closing token is needed for models that close
+  turns without the end-of-sequence token: they would otherwise write the user's next turn too.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import re
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.rollouts.model_parts import refused
 
-MARK = "MARKED"  # stands for what is said, where only the template's own text is of interest
+MARK = "MARKED"  # a message's text, where only the template's own text is of interest
 
 
 class PromptFormat:
-    """How one tokenizer's model is asked.
+    """How prompts are written for the model of one tokenizer.
 
     Args:
         tokenizer: its tokenizer.
@@ -33,8 +34,8 @@ class PromptFormat:
     Attributes:
         allowed: whether a chat template is used where the tokenizer has one.
     Raises:
-        ConfigError: the settings ask for a template that there is not, or for what it cannot render; the message has
-            the template's reason. A stop token is not one token.
+        ConfigError: the settings ask for a chat template and the tokenizer has none, or for messages that the template
+            cannot render (the message contains its reason); or a stop token is not one token.
     """
 
     def __init__(self, tokenizer, config: TrainConfig | None = None):
@@ -62,14 +63,14 @@ class PromptFormat:
         """The prompts as the model sees them."""
         if not self.chat:
             return list(prompts)
-        rendered, remedy = [], "mend the template, or set chat_template to never."
-        for prompt in prompts:  # a template may refuse one message alone
+        rendered, remedy = [], "correct the template, or set chat_template to never."
+        for prompt in prompts:  # a template may refuse a single message
             with refused(f"{self.name} cannot render the prompt {prompt[:80]!r}: {remedy}"):
                 rendered.append(self._render([_message("user", prompt)], add_generation_prompt=True))
         return rendered
 
     def ids(self, texts: list[str]) -> list[list[int]]:
-        """The tokens of texts that `texts` gave."""
+        """The tokens of the results of `texts`."""
         return token_ids(self.tokenizer, texts, self.chat)
 
     def stop_ids(self, model=None) -> list[int]:
@@ -83,17 +84,17 @@ class PromptFormat:
         return sorted({*own, self.tokenizer.eos_token_id, *self.turn_ends, *self.extra_ends} - {None})
 
     def examples(self, texts: list[str], completions: list[str]) -> list[tuple[list[int], list[int]]]:
-        """Tokens of prompts and of completions, each completion closed by the token with which the model's turns end.
+        """Tokens of prompts and of completions; each completion ends with the token that ends the model's turns.
 
         Args:
             texts: the prompts as the model sees them.
-            completions: what a model wrote, or is to write, without its end.
+            completions: texts that a model wrote or shall write, without their ends.
         Raises:
-            ValueError: the tokenizer cannot mark an end apart from padding.
+            ValueError: the tokenizer has no end token that differs from its padding token.
         """
         end = self.turn_ends[0] if self.turn_ends else self.tokenizer.eos_token_id
         if end is None or end == self.tokenizer.pad_token_id:
-            raise ValueError("tokenizer: give it an eos token that is not its pad token, or ends are never learned")
+            raise ValueError("tokenizer: give it an eos token that is not its pad token, or ends cannot be learned")
         written = self.tokenizer(list(completions), add_special_tokens=False)["input_ids"]
         return [(prompt, [*ids, end]) for prompt, ids in zip(self.ids(texts), written, strict=True)]
 
@@ -104,7 +105,7 @@ class PromptFormat:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, **{**self.arguments, **wanted})
 
     def _check_template(self) -> None:
-        """Refuse what the template cannot render, with its reason, and arguments that it does not read."""
+        """Refuse messages that the template cannot render, with its reason, and arguments that it does not read."""
         source = str(self.tokenizer.chat_template)  # one template, or several by name
         own = inspect.signature(self.tokenizer.apply_chat_template).parameters.keys() - {"tools", "documents"}
         for name in self.arguments:
@@ -112,7 +113,7 @@ class PromptFormat:
                 raise ConfigError(f"template_arguments: {self.name} does not read {name!r}; leave it out.")
         system = self.config.system_prompt
         what = "a user's message" if system is None else "a system message, and system_prompt is set"
-        remedy = "mend the template, or set chat_template to never."
+        remedy = "correct the template, or set chat_template to never."
         if system is not None:
             remedy = f"leave system_prompt out, {remedy}"
         with refused(f"{self.name} cannot render {what}: {remedy}"):  # a template is a program: it may raise anything
@@ -121,17 +122,19 @@ class PromptFormat:
             raise ConfigError(f"{self.name} leaves out {what}: {remedy}")
 
     def _ends_of_turn(self) -> list[int]:
-        """The token with which the template closes an assistant's turn; none where it closes it with text, or not.
+        """The token with which the template closes an assistant's turn; empty if it uses text, or nothing.
 
-        It is looked for after the assistant's last message. Where there is none, the next turn's header is the end.
+        It is the first marker token after the assistant's last message. Where there is none, the marker that begins the
+        next turn ends a completion.
 
         Raises:
-            ConfigError: it closes the turn with a text that is no token, so that nothing would end a completion.
+            ConfigError: the template closes the turn with a text that is not one token, so nothing would end a
+                completion.
         """
         talk = [_message("user", MARK[::-1]), _message("assistant", MARK)]
         closing = self._after_the_mark(talk)
         if closing == self._after_the_mark(talk, add_generation_prompt=True):
-            closing = ""  # it may be the next turn's beginning, which such a template always writes
+            closing = ""  # it may be the beginning of the next turn, if the template always writes that
         goes_on = self._after_the_mark([*talk, talk[0]])
         ends = self._markers(closing)[:1] or self._markers(goes_on)[:1]
         if closing.strip() and not ends and not self.config.stop_tokens:
@@ -143,15 +146,15 @@ class PromptFormat:
         return ends
 
     def _after_the_mark(self, messages: list[dict], **wanted) -> str:
-        """What the template writes after the assistant's message; nothing where it has no such message."""
+        """The template's text after the assistant's message; empty where it does not render that message."""
         try:
             rendered = self._render(messages, **wanted)
-        except Exception:  # a template may take the user's side alone
+        except Exception:  # a template may accept only user messages
             return ""
         return rendered.rpartition(MARK)[2] if MARK in rendered else ""
 
     def _markers(self, text: str) -> list[int]:
-        """The tokens in a template's text that were added to the vocabulary to mark something."""
+        """The marker tokens in a template's text: tokens that were added to the vocabulary and are not white space."""
         added = self.tokenizer.added_tokens_decoder
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
         blank = {i for i, token in added.items() if not str(token).strip()}  # runs of white space are added too
@@ -166,7 +169,7 @@ class PromptFormat:
             if not ids:
                 raise ConfigError(
                     f"stop_tokens: {text!r} is not one token of the tokenizer of model {self.config.model!r}: name "
-                    "texts that are."
+                    "texts that are one token."
                 )
         return [i for ids in found.values() for i in ids]
 
@@ -177,7 +180,7 @@ def token_ids(tokenizer, texts: list[str], rendered: bool) -> list[list[int]]:
     Args:
         tokenizer: the model's.
         texts: the prompts as the model sees them.
-        rendered: by a chat template, which has written the special tokens.
+        rendered: whether a chat template has rendered them, which writes the special tokens itself.
     """
     encoded = tokenizer(list(texts), add_special_tokens=not rendered, return_special_tokens_mask=True)
     rows = [list(ids) for ids in encoded["input_ids"]]

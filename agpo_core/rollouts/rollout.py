@@ -1,12 +1,12 @@
-"""Rollouts: G completions for each prompt, sampled on top of one computation of the prompt.
+"""Rollouts: G sampled completions for each prompt, which is computed only once.
 
 The sampler draws token t of completion g of prompt p by inverting the cumulative distribution, in vocabulary order, at
-a number keyed by (seed, phase, update, p, g, t). What is drawn does not depend on the batch it is drawn in, on finished
-rows being dropped, or on the number of ranks, up to float rounding at the boundary of two tokens. Where a task has a
-tool, a completion takes several turns (see `turns`); t then counts the sampled tokens alone.
+a random number keyed by (seed, phase, update, p, g, t). A sample does not depend on the batch it is drawn in, on the
+dropping of finished rows, or on the number of ranks, up to float rounding at the boundary of two tokens. Where a task
+has a tool, a completion takes several turns (see `turns`); t then counts only the sampled tokens.
 
-There are two engines: transformers, with the model that is being trained, and vLLM (see `vllm_engine`), which seeds
-each request with that number: the same distributions, other samples.
+There are two engines. The transformers engine samples with the model that is being trained. The vLLM engine (see
+`vllm_engine`) seeds each request with the random number above: it has the same distributions, but draws other samples.
 """
 
 import copy
@@ -28,7 +28,8 @@ from agpo_core.rollouts.vllm_engine import VLLM
 from agpo_core.tasks import Problem, Task
 from agpo_core.tasks.tools import Tool, tool_of
 
-LOGITS_AT_ONCE = 2**20  # that `sample_token` sorts and sums at once: 8 MiB in float64, and some five times as much
+# Logits that `sample_token` sorts and sums at once: 8 MiB in float64, and about five times as much working memory.
+LOGITS_AT_ONCE = 2**20
 
 
 @dataclass
@@ -36,8 +37,8 @@ class Prompts:
     """The prompts of one update on this rank.
 
     Attributes:
-        problems: what is asked, P of them.
-        slots_P: index of each prompt within the update, over all ranks; keys its random streams.
+        problems: the P problems.
+        slots_P: index of each prompt within the update, over all ranks; a key of its random streams.
         prompt_ids_P_S, prompt_mask_P_S: tokens and mask, padded on the left.
     """
 
@@ -64,17 +65,17 @@ class Rollouts:
 
     Attributes:
         prompts: the P prompts.
-        completion_ids_B_T: sampled tokens with EOS, and between them the observations of tools; padded on the right.
+        completion_ids_B_T: sampled tokens with EOS, and between them the tools' observations; padded on the right.
         mask_B_T: True on sampled tokens. present_B_T: True on sampled and on observed tokens.
         sampler_logps_B_T: log-probability under the distribution that drew the token (tau, nucleus).
         temperature_B: tau of each row.
         rewards_B: finite; answers: canonical answers, the vote keys. Both are filled by `score`.
-        gold_B: the tasks' grades, where the rewards are a model's scores; None where the rewards are the grades.
-        failures: of `score`: a sentence for each completion whose grading failed, those of replaced groups too.
+        gold_B: the tasks' grades if the rewards are a model's scores; None if the rewards are the grades.
+        failures: from `score`, a sentence for each completion whose grading failed, also for those of replaced groups.
         truncated_B: True where a limit of tokens or turns cut the completion.
-        texts: what the policy wrote; this is graded. transcripts: the same with the observations.
-        calls_B, failed_calls_B: calls of a tool that were answered, and those among them answered by an error; None
-            where no task has a tool.
+        texts: the text that the policy wrote, which is graded. transcripts: the same with the observations.
+        calls_B, failed_calls_B: numbers of tool calls that were answered, and that were answered with an error; None if
+            no task has a tool.
     """
 
     prompts: Prompts
@@ -87,8 +88,8 @@ class Rollouts:
     rewards_B: Tensor | None = None
     answers: list[Hashable | None] | None = None
     discarded_tokens: int = 0  # sampled for groups that were drawn again; counted, not trained on
-    present_B_T: Tensor | None = None  # False on padding; None: mask_B_T, all that is not padding was sampled
-    transcripts: list[str] | None = None  # None: texts, no tool was called
+    present_B_T: Tensor | None = None  # False on padding; None: mask_B_T, as every token but padding was sampled
+    transcripts: list[str] | None = None  # None: texts, as no tool was called
     calls_B: Tensor | None = None
     failed_calls_B: Tensor | None = None
     gold_B: Tensor | None = None
@@ -114,14 +115,14 @@ class Rollouts:
 
     @property
     def tokens(self) -> int:
-        """Sampled continuation tokens, EOS included, those of replaced groups too."""
+        """Number of sampled continuation tokens, with EOS and with those of replaced groups."""
         return int(self.mask_B_T.sum()) + self.discarded_tokens
 
     def replace(self, prompts: Tensor, fresh: "Rollouts") -> None:
         """Put other completions in the place of some prompts' groups.
 
         Args:
-            prompts: int64, which of the P prompts.
+            prompts: int64, indices of the prompts among the P.
             fresh: graded rollouts of these prompts, in this order.
         """
         rows = (prompts.unsqueeze(1) * self.group + torch.arange(self.group).to(prompts)).flatten()
@@ -146,16 +147,16 @@ class Rollouts:
 
 
 class RolloutEngine:
-    """What both engines share: prompts go in as tokens, completions come out as `Rollouts`.
+    """The common part of both engines: prompts go in as tokens, completions come out as `Rollouts`.
 
     Args:
         model: the causal language model that is being trained (unwrapped).
         tokenizer: its tokenizer.
         config: uses seed, top_p, max_completion_tokens, max_sequence_tokens, rollout_batch, max_turns,
-            max_observation_characters, and what `PromptFormat` reads.
+            max_observation_characters, and the settings that `PromptFormat` reads.
         tasks: by name; a completion may call the tool of its problem's task.
     Raises:
-        ConfigError: nothing would end a completion, or see `PromptFormat`.
+        ConfigError: no token would end a completion; also the errors of `PromptFormat`.
     """
 
     def __init__(self, model: nn.Module, tokenizer, config: TrainConfig, tasks: dict[str, Task] | None = None):
@@ -175,7 +176,7 @@ class RolloutEngine:
         return next(self.model.parameters()).device
 
     def encode(self, problems: list[Problem], slots: list[int]) -> Prompts:
-        """Tokenise, see `PromptFormat`, and pad on the left.
+        """Tokenise problems by `PromptFormat`, and pad on the left.
 
         Raises:
             ConfigError: a prompt has no tokens, or leaves no room for max_completion_tokens within max_sequence_tokens.
@@ -183,7 +184,7 @@ class RolloutEngine:
         ids = self.format.ids(self.texts_of(problems))
         longest = max(map(len, ids))
         if min(map(len, ids)) == 0:
-            raise ConfigError("a prompt has no tokens: mend the task, or drop the problem.")
+            raise ConfigError("a prompt has no tokens: correct the task, or drop the problem.")
         if longest > self.prompt_room:
             raise ConfigError(
                 f"a prompt has {longest} tokens, more than max_sequence_tokens - max_completion_tokens "
@@ -199,11 +200,11 @@ class RolloutEngine:
 
     @property
     def prompt_room(self) -> int:
-        """Tokens that a prompt may have."""
+        """The most tokens that a prompt may have."""
         return self.config.max_sequence_tokens - self.config.max_completion_tokens
 
     def fits(self, problems: list[Problem]) -> list[bool]:
-        """Whether each prompt leaves room for an answer, as `encode` asks."""
+        """Whether each prompt leaves room for an answer, as `encode` requires."""
         if not problems:
             return []
         return [len(ids) <= self.prompt_room for ids in self.format.ids(self.texts_of(problems))]
@@ -213,7 +214,7 @@ class RolloutEngine:
         return self.format.texts([problem.prompt for problem in problems])
 
     def open(self, prompts: Prompts) -> list:
-        """Prepare what every phase of an update samples on top of."""
+        """Prepare the prompts for sampling, once for all phases of an update."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -228,14 +229,14 @@ class RolloutEngine:
             group: completions per prompt.
             tau_P: temperature of each prompt, >= 0.
             phase, update: key the random streams.
-            first_sample: index of the first completion within its group's stream.
+            first_sample: index of each group's first completion in its random stream.
         """
         rows = prompt_rows(prompts, group, tau_P, first_sample, self.tools)
         converse(self, rows, self.first_turn(rows, prefixes, group, phase, update), phase, update)
         return collect(prompts, rows, tau_P.repeat_interleave(group), self.tokenizer, self.stop_ids, bool(self.tools))
 
     def first_turn(self, rows: list[Row], prefixes: list, group: int, phase: str, update: int) -> list[Turn]:
-        """Sample the first turn of each row, groups contiguous, on top of what `open` gave."""
+        """Sample the first turn of each row, groups contiguous, from the prompts that `open` prepared."""
         raise NotImplementedError
 
     def turn(self, rows: list[Row], phase: str, update: int) -> list[Turn]:
@@ -243,13 +244,13 @@ class RolloutEngine:
         raise NotImplementedError
 
     def rest(self) -> None:
-        """Nothing is sampled until the next `open`: memory that only sampling needs may go."""
+        """Free memory that only sampling needs: nothing is sampled until the next `open`."""
 
     def close(self) -> None:
-        """Nothing is sampled any more: whoever makes an engine closes it, and it gives all its memory back."""
+        """End sampling and free all of the engine's memory; whoever makes an engine closes it."""
 
     def call(self, row: Row, ids: list[int]) -> str | None:
-        """The call that a turn's tokens hold; None where they hold none."""
+        """The tool call in a turn's tokens; None if there is none."""
         if row.tool is None:
             return None
         return row.tool.call(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
@@ -260,7 +261,7 @@ class TransformersEngine(RolloutEngine):
 
     @torch.no_grad()
     def open(self, prompts: Prompts) -> list:
-        """Compute the prompts once; every phase of an update samples on top of the result."""
+        """Compute the prompts once; every phase of an update samples from the result."""
         chunks = torch.arange(len(prompts.problems), device=self.device).split(self.config.rollout_batch)
         prefixes = []
         for index in chunks:
@@ -285,7 +286,7 @@ class TransformersEngine(RolloutEngine):
 
     @torch.no_grad()
     def turn(self, rows: list[Row], phase: str, update: int) -> list[Turn]:
-        """Sample a later turn of each row. All that the row holds is read anew, in one forward."""
+        """Sample a later turn of each row. The row's whole text is read again in one forward pass."""
         turns, size = [], self.config.rollout_batch
         for part in (rows[i : i + size] for i in range(0, len(rows), size)):
             texts = [row.prompt_ids + row.ids for row in part]
@@ -302,7 +303,7 @@ class TransformersEngine(RolloutEngine):
         """Decode one turn token by token, dropping finished rows from the batch.
 
         Args:
-            cache, logits, seen: of what the rows hold: keys and values, the last logits (B, V), the mask (B, S).
+            cache, logits, seen: keys and values of the rows' tokens, their last logits (B, V), their mask (B, S).
         """
         device = self.device
 
@@ -319,7 +320,7 @@ class TransformersEngine(RolloutEngine):
         cut_B = torch.zeros(B, dtype=torch.bool, device=device)
         calls: list[str | None] = [None] * B
 
-        live = torch.arange(B, device=device)  # the row that each row of the batch fills
+        live = torch.arange(B, device=device)  # index of the row to which each row of the batch belongs
         position = seen.sum(dim=1, keepdim=True) - 1
         for t in range(T):
             u = uniforms(self.config.seed, phase, update, slots, sample_of, drawn + t)
@@ -359,14 +360,14 @@ class TransformersEngine(RolloutEngine):
         ]
 
     def _may_close(self, ids: Tensor, ended: Tensor) -> list[int]:
-        """Where a token may complete a call: few, so that few texts are decoded."""
+        """The rows whose token may complete a call; they are few, so few texts are decoded."""
         if not self.tools:
             return []
         return (torch.isin(ids, self.closing_ids.to(ids.device)) & ~ended).nonzero().squeeze(1).tolist()
 
 
 class VLLMEngine(RolloutEngine):
-    """Samples with vLLM; `open` brings it the weights of the model that is being trained.
+    """Samples with vLLM; `open` gives it the weights of the model that is being trained.
 
     Raises:
         ConfigError: vLLM is not installed.
@@ -378,7 +379,7 @@ class VLLMEngine(RolloutEngine):
         self.vllm = VLLM(model, config, self.stop_ids.tolist(), closing_ids, self.call)
 
     def open(self, prompts: Prompts) -> list:
-        """Push the weights if they have changed; vLLM keeps computed prompts until it gets other weights."""
+        """Push the weights if they have changed; vLLM keeps its computed prompts until the weights change."""
         self.vllm.load(self.model)
         return []
 
@@ -404,20 +405,20 @@ def make_engine(
     """The engine that `config.engine` names; for its arguments see `RolloutEngine`.
 
     Raises:
-        ConfigError: the model has no end-of-sequence token, or vLLM is asked for and not installed.
+        ConfigError: the model has no end-of-sequence token, or vLLM is selected but not installed.
     """
     return ENGINES[config.engine](model, tokenizer, config, tasks)
 
 
 def closing_tokens(tokenizer, tools: dict[str, Tool]) -> Tensor:
-    """Tokens that may complete a call: their text holds a character with which one ends."""
+    """Tokens that may complete a call: their text contains a character with which a call ends."""
     ends = set().union(*(tool.ends for tool in tools.values()))
     texts = tokenizer.batch_decode([[i] for i in range(len(tokenizer))], skip_special_tokens=True)
     return torch.tensor([i for i, text in enumerate(texts) if ends & set(text)], dtype=torch.long)
 
 
 def prompt_rows(prompts: Prompts, group: int, tau_P: Tensor, first_sample: int, tools: dict[str, Tool]) -> list[Row]:
-    """`group` empty completions for each prompt, its group contiguous."""
+    """`group` empty rows for each prompt, with the groups contiguous."""
     ids_of = zip(prompts.prompt_ids_P_S.tolist(), prompts.prompt_mask_P_S.tolist(), strict=True)
     prompt_ids = [[token for token, real in zip(ids, mask, strict=True) if real] for ids, mask in ids_of]
     return [
@@ -468,7 +469,8 @@ def sample_token(logits_B_V: Tensor, tau_B: Tensor, top_p: float, u_B: Tensor) -
     nucleus: the fewest most likely tokens whose mass reaches p; the most likely one is always kept
     token: the first in vocabulary order whose cumulative kept mass exceeds u * (kept mass)
 
-    A few rows at a time: beside the logits, memory holds what `LOGITS_AT_ONCE` of them take, in float64.
+    Only a few rows are handled at a time: beside the logits, memory holds the float64 values of `LOGITS_AT_ONCE` of
+    them.
 
     Args:
         logits_B_V: logits, float.
@@ -497,7 +499,7 @@ def _sample_rows(logits_B_V: Tensor, tau_B: Tensor, top_p: float, u_B: Tensor) -
         del ordered, order, outside
     mass = probs.cumsum(dim=-1)
     ids = torch.searchsorted(mass, u_B.unsqueeze(1) * mass[:, -1:], right=True).squeeze(1)
-    # u * mass can round up to the whole mass: fall back on the last token that has any.
+    # u * mass can round up to the whole mass: then take the last token with a positive probability.
     last = probs.shape[1] - 1 - (probs > 0).byte().flip(-1).argmax(dim=-1)
     ids = torch.where(greedy_B, logits_B_V.argmax(dim=-1), torch.minimum(ids, last))
     chosen = probs.gather(1, ids.unsqueeze(1)).squeeze(1) / mass[:, -1]
@@ -510,9 +512,9 @@ def score(rollouts: Rollouts, tasks: dict[str, Task], failed_grading: str = "zer
     Args:
         rollouts: receives rewards_B, answers and failures.
         tasks: by name.
-        failed_grading: what a completion that cannot be graded does: it counts as reward 0 ("zero"), or raises.
+        failed_grading: a completion that cannot be graded counts as reward 0 ("zero"), or raises ("raise").
     Raises:
-        GradingError: grading failed, and `failed_grading` is "raise"; names task, problem and completion.
+        GradingError: grading failed, and `failed_grading` is "raise"; the message names task, problem and completion.
         SandboxRefused: a task runs programs, and this machine offers no sandbox.
     """
     start = time.perf_counter()
@@ -533,7 +535,7 @@ def score(rollouts: Rollouts, tasks: dict[str, Task], failed_grading: str = "zer
 
 @contextmanager
 def _inference_mode(model: nn.Module):
-    """Leave training mode for a while: in it, activation checkpointing drops the cache."""
+    """Leave training mode for the block: in training mode, activation checkpointing drops the cache."""
     training = model.training
     try:
         yield model.eval()
@@ -542,5 +544,5 @@ def _inference_mode(model: nn.Module):
 
 
 def _widen(values_B_T: Tensor, width: int) -> Tensor:
-    """Pad T on the right."""
+    """Pad dimension T on the right to `width`."""
     return nn.functional.pad(values_B_T, (0, width - values_B_T.shape[1]))

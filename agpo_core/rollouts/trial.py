@@ -1,7 +1,7 @@
-"""Try a model on a few tokens before it is trained: what the loop takes for granted is shown, or the model is refused.
+"""Try a model on a few tokens before it is trained, and refuse it if the loop's assumptions do not hold.
 
-Which families have what the loop needs is not listed anywhere. A model is held against itself: each way in which the
-loop computes log-probabilities must give what each row gives alone.
+There is no list of supported model families. Instead a model is compared with itself: every way in which the loop
+computes log-probabilities must give the same values as running each row alone.
 """
 
 import copy
@@ -16,22 +16,22 @@ from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.rollouts import model_parts
 from agpo_core.rollouts.policy import completion_logits, prefill, token_logps
 
-# Rows to try a model on: prompts and completions of unequal length, so that each is padded once.
+# Lengths of the rows to try a model on: they differ, so that prompts and completions are both padded.
 PROMPTS, COMPLETIONS = (1, 3), (3, 1, 2, 3)
-ROUNDING = {torch.float32: 3.0e-4, torch.bfloat16: 0.1}  # nats a token that the order of sums may change
+ROUNDING = {torch.float32: 3.0e-4, torch.bfloat16: 0.1}  # nats per token by which the order of sums may change a value
 
 
 @torch.no_grad()
 def try_out(model: nn.Module, config: TrainConfig, vocabulary: int) -> None:
-    """Hold the ways in which the loop computes log-probabilities against each row alone, on a few tokens.
+    """Compare the ways in which the loop computes log-probabilities with each row run alone, on a few tokens.
 
     Args:
         model: as loaded, on any device.
         config: uses model (in messages), shared_prompt, engine, max_sequence_tokens.
-        vocabulary: tokens to draw from.
+        vocabulary: number of tokens to draw from.
     Raises:
-        ConfigError: two forwards differ; a token sees later ones; padding or other rows change a row; the cache does
-            not serve; or a sequence of max_sequence_tokens is longer than the model can read.
+        ConfigError: two forward passes differ; a token sees later ones; padding or other rows change a row; the cache
+            gives other values; or a sequence of max_sequence_tokens is longer than the model can read.
     """
     name, training = f"model {config.model!r}", model.training
     draw = functools.partial(torch.randint, vocabulary, generator=torch.Generator().manual_seed(0))
@@ -52,34 +52,34 @@ def try_out(model: nn.Module, config: TrainConfig, vocabulary: int) -> None:
 
 
 def check_two_forwards(model: nn.Module, batch, name: str) -> None:
-    """The importance ratio of a policy to itself must be 1: nothing in training mode may be random."""
+    """Check that nothing in training mode is random: the importance ratio of a policy to itself must be 1."""
     plain, again = (_plain_logps(model, batch) for _ in range(2))
     if plain.isnan().any():
         raise ConfigError(
-            f"{name}: its log-probabilities are no numbers (NaN): its checkpoint is broken, or dtype cannot hold its "
-            "values. Put back the model's own checkpoint, or set another dtype."
+            f"{name}: its log-probabilities are NaN: its checkpoint is broken, or dtype cannot hold its values. Put "
+            "back the model's own checkpoint, or set another dtype."
         )
     noise = (plain - again).abs().max().item()
     if not noise <= 0.1 * ROUNDING[model.dtype]:
         raise ConfigError(
-            f"{name}: two forwards of the same weights differ by {noise:.2g} nats in training mode, so that the "
+            f"{name}: two forward passes with the same weights differ by {noise:.2g} nats in training mode, so the "
             f"importance ratio of the policy to itself is not 1. Switch off {_noisy_modules(model)}."
         )
 
 
 def check_order(model: nn.Module, batch, name: str) -> None:
-    """A token's probability must not depend on the tokens after it."""
+    """Check that a token's probability does not depend on the tokens after it."""
     row = _rows(batch)[-1]
     whole, cut = (model(row[:, :n], use_cache=False).logits.float().log_softmax(-1) for n in (row.shape[1], -1))
     if _apart(whole[:, :-1], cut, model):
         raise ConfigError(
-            f"{name}: a token's probability depends on the tokens after it, so it is no causal language model: take "
+            f"{name}: a token's probability depends on the tokens after it, so it is not a causal language model: take "
             "one that reads from left to right."
         )
 
 
 def check_padding(model: nn.Module, batch, alone_B_T: Tensor, name: str) -> None:
-    """Neither padding nor the other rows of a batch may change a row."""
+    """Check that neither padding nor the other rows of a batch change a row."""
     plain_B_T = _plain_logps(model, batch)
     if _apart(plain_B_T, alone_B_T, model):
         raise ConfigError(
@@ -89,7 +89,7 @@ def check_padding(model: nn.Module, batch, alone_B_T: Tensor, name: str) -> None
 
 
 def check_cache(model: nn.Module, batch, alone_B_T: Tensor, logps_of: Callable, use: str, remedy: str) -> None:
-    """What is computed on top of a cache that was repeated or selected over rows must be what each row gives alone."""
+    """Check that a cache whose rows were repeated or selected gives the same values as each row alone."""
     with model_parts.refused(
         f"{use} repeats and selects the rows of the model's cache, which it does not allow: take a model with a usual "
         f"cache of keys and values, or set {remedy}."
@@ -101,18 +101,18 @@ def check_cache(model: nn.Module, batch, alone_B_T: Tensor, logps_of: Callable, 
 
 @torch.no_grad()
 def check_positions(model: nn.Module, config: TrainConfig) -> None:
-    """Hold max_sequence_tokens against the positions that a model has, by reading the last token of such a sequence.
+    """Check max_sequence_tokens against a model's positions, by reading the last token of such a sequence.
 
-    Rotary positions have no end, nor has most models' ALiBi; a table of positions or of biases has one.
+    Rotary positions have no largest position, nor has most models' ALiBi; a table of positions or of biases has one.
 
     Args:
-        model: tried already: it reads as many tokens as the rows of the trial have.
+        model: already tried on the trial's rows, so it can read as many tokens as they have.
         config: uses max_sequence_tokens.
     Raises:
-        ConfigError: the longest sequence does not fit; the message says what does.
+        ConfigError: the longest sequence does not fit; the message says which length does.
     """
     longest, known = config.max_sequence_tokens, max(PROMPTS) + max(COMPLETIONS)
-    # Without a cache that can be filled, the position of a single token is all that can be tried.
+    # Without a cache that can be filled, only the position of a single token can be tried.
     reads = functools.partial(_works, _reads_on_a_cache, model)
     if not reads(known):
         reads = functools.partial(_works, _reads_last, model)
@@ -143,7 +143,7 @@ def _reads_last(model: nn.Module, length: int) -> None:
 
 
 def _reads_on_a_cache(model: nn.Module, length: int) -> None:
-    """Read one token on top of a cache that is as long as the sequence before it: one token's, repeated."""
+    """Read one token after a cache as long as the sequence before it, filled by repeating one token's entries."""
     token = torch.zeros((1, 1), dtype=torch.long, device=next(model.parameters()).device)
     cache = prefill(model, token, token + 1).past_key_values
     for i, layer in enumerate(cache.layers):
@@ -153,7 +153,7 @@ def _reads_on_a_cache(model: nn.Module, length: int) -> None:
 
 
 def token_batch(prompts: list[list[int]], completions: list[list[int]], device):
-    """Token rows as the fields of a batch that a forward reads."""
+    """Rows of tokens as a batch with the fields that a forward pass reads."""
     S, T = max(map(len, prompts)), max(map(len, completions))
     left = [[0] * (S - len(row)) + row for row in prompts]
     right = [row + [0] * (T - len(row)) for row in completions]
@@ -214,12 +214,12 @@ def _decoded_logps(model: nn.Module, batch) -> Tensor:
 
 
 def _apart(found: Tensor, expected: Tensor, model: nn.Module) -> bool:
-    """Whether log-probabilities differ by more than the order of sums can change; NaN does."""
+    """Whether log-probabilities differ by more than the order of sums explains; NaN counts as different."""
     return not (found - expected).abs().mean().item() <= ROUNDING[model.dtype]
 
 
 def _noisy_modules(model: nn.Module) -> str:
-    """Names of dropout layers that are on, and of modules with a setting of that name."""
+    """Names of dropout layers that are on, and of modules with a setting named like one."""
     found = []
     for path, module in model.named_modules():
         settings = {"p": module.p} if isinstance(module, nn.modules.dropout._DropoutNd) else vars(module)

@@ -1,14 +1,16 @@
 """Turns: the policy writes, its tool answers, the policy writes on (R++ Table 4). One loop for every engine.
 
-An engine samples one turn of many completions at once; `converse` does what lies between two turns. What is not a
-setting:
+An engine samples one turn of many completions at once; `converse` calls the tools between two turns. These choices are
+not settings:
 
-* Observation tokens belong to the text that the policy reads, and to nothing else: they are present, not sampled.
-  Losses, ratios, KL, entropy, statistics and the token ledger see sampled tokens alone.
-* Token t of a completion's random stream is its t-th *sampled* token: the length of an observation shifts no number.
-* `max_completion_tokens` bounds the sampled tokens of all turns together, `max_sequence_tokens` prompt, sampled tokens
-  and observations. A completion whose next turn would lie beyond a limit ends before it, and counts as truncated: one
-  that calls in turn `max_turns` (the tool is not asked), or whose observation leaves no room (it is not appended).
+* Observation tokens are part of the text that the policy reads, and of nothing else: they are present, but not sampled.
+  Losses, ratios, KL, entropy, statistics and the token ledger use sampled tokens only.
+* Index t of a completion's random stream counts its *sampled* tokens, so the length of an observation does not change
+  which random number a token gets.
+* `max_completion_tokens` bounds the sampled tokens of all turns together; `max_sequence_tokens` bounds prompt, sampled
+  tokens and observations together. A completion whose next turn would lie beyond a limit ends before that turn and
+  counts as truncated. This happens if it calls its tool in turn `max_turns` (the tool is not run), or if the
+  observation leaves no room (it is not appended).
 * Observations are encoded as plain text: a program cannot print an end-of-sequence token.
 """
 
@@ -21,15 +23,16 @@ from agpo_core.tasks.tools import Tool
 
 @dataclass
 class Row:
-    """One completion in the making.
+    """One completion while it is being sampled.
 
     Attributes:
-        slot, sample: with seed, phase and update the key of its random stream.
+        slot, sample: key its random stream, together with seed, phase and update.
         tau: temperature, >= 0; 0 decodes greedily.
-        tool: what it may call; None: nothing, its first turn is its last.
+        tool: the tool that it may call; None: no tool, so its first turn is its last.
         prompt_ids: its prompt.
-        ids, sampled, logps: what follows the prompt; `sampled` is False on observations, whose log-probability is 0.
-        calls, failed: calls that were answered, and those among them that were answered by an error.
+        ids, sampled, logps: the tokens after the prompt; `sampled` is False on observations, whose log-probability is
+            0.
+        calls, failed: numbers of calls that were answered, and that were answered with an error.
         truncated: a limit ended it.
     """
 
@@ -47,11 +50,11 @@ class Row:
 
     @property
     def drawn(self) -> int:
-        """Tokens sampled so far: the index of the next in the random stream."""
+        """Number of tokens sampled so far, which is the index of the next one in the random stream."""
         return sum(self.sampled)
 
     def room(self, config: TrainConfig, observed: int = 0) -> int:
-        """Tokens that may still be sampled, after an observation of so many tokens."""
+        """Number of tokens that may still be sampled, after an observation of `observed` tokens."""
         present = len(self.prompt_ids) + len(self.ids) + observed
         return min(config.max_completion_tokens - self.drawn, config.max_sequence_tokens - present)
 
@@ -64,14 +67,14 @@ class Row:
 
 @dataclass
 class Turn:
-    """What a row sampled in one turn.
+    """The tokens that a row sampled in one turn.
 
     It ends with an end-of-sequence token, with the token that completes a call, or where the row has no room left.
 
     Attributes:
         ids, logps: the tokens, and their log-probabilities under the distribution that drew them.
         call: the call that ended it; None: something else did.
-        cut: it ended for want of room alone.
+        cut: whether it ended only because there was no room left.
     """
 
     ids: list[int]
@@ -81,13 +84,13 @@ class Turn:
 
 
 class Engine(Protocol):
-    """What `converse` needs of an engine."""
+    """The part of an engine that `converse` needs."""
 
     tokenizer: object
     config: TrainConfig
 
     def turn(self, rows: list[Row], phase: str, update: int) -> list[Turn]:
-        """Sample the next turn of each row, on top of its prompt and all that follows it."""
+        """Sample the next turn of each row, after its prompt and everything that follows the prompt."""
 
 
 def converse(engine: Engine, rows: list[Row], turns: list[Turn], phase: str, update: int) -> None:
@@ -95,8 +98,8 @@ def converse(engine: Engine, rows: list[Row], turns: list[Turn], phase: str, upd
 
     Args:
         engine: samples the turns after the first.
-        rows: one a completion, empty.
-        turns: their first turns, which an engine samples on top of a prompt's shared computation.
+        rows: one empty row per completion.
+        turns: their first turns, which an engine samples from a prompt's shared computation.
         phase, update: key the random streams.
     """
     left = engine.config.max_turns
@@ -115,7 +118,7 @@ def converse(engine: Engine, rows: list[Row], turns: list[Turn], phase: str, upd
 
 
 def _answered(engine: Engine, waiting: list[tuple[Row, str]], last: bool) -> list[Row]:
-    """Append an observation to each row that waits for one; the rows that may write on."""
+    """Append an observation to each row that waits for one; returns the rows that may go on."""
     asked = []
     for row, call in waiting:
         row.truncated = last or row.room(engine.config) < 1

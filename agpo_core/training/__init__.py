@@ -1,1 +1,1 @@
-"""The loop, what a run holds, and what one update of it computes."""
+"""The training loop, the run that it trains, and the parts of one update."""

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 from agpo_core.rollouts.prompts import PromptFormat
 
-# Of every trainer: the model's own dtype, and no activation checkpointing of the trainer's; nothing is saved or sent
-# anywhere.
+# Settings of every trainer: the model's own dtype, no activation checkpointing by the trainer, and nothing saved or
+# sent anywhere.
 SHARED = {
     "bf16": False,
     "gradient_checkpointing": False,
@@ -31,9 +31,9 @@ def sft(
 ) -> list[dict]:
     """Train `model` in place on (prompt, completion) pairs, one pass, with TRL's SFTTrainer.
 
-    Only the completion is a target. Prompts are asked and completions closed as in training, see `PromptFormat`: as
-    text and by the end-of-sequence token, or as messages of the tokenizer's chat template.
-    AdamW with betas (.9, .95), no weight decay, gradients clipped at norm 1; the learning rate
+    Only the completion is a target. Prompts and the ends of completions are written as in training (see
+    `PromptFormat`): as plain text and with the end-of-sequence token, or by the tokenizer's chat template. The
+    optimiser is AdamW with betas (.9, .95), without weight decay, with gradients clipped at norm 1. The learning rate
     falls along a cosine to a tenth of its peak.
 
     Args:
@@ -47,7 +47,7 @@ def sft(
     Returns:
         TRL's log: a list of dicts with step, loss, learning_rate and more.
     Raises:
-        ValueError: the tokenizer cannot mark an end apart from padding.
+        ValueError: the tokenizer has no end-of-sequence token that differs from its padding token.
     """
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
@@ -94,8 +94,9 @@ def reward_model(
 
     L = -log σ(r(chosen) - r(rejected)), mean over pairs: `losses.bradley_terry_loss` (Ouyang et al. 2022, Eq. 1)
 
-    A completion is scored after the token with which the policy's turns end, see `PromptFormat`. AdamW with betas
-    (.9, .95), no weight decay, gradients clipped at norm 1; the learning rate falls along a cosine to zero.
+    A completion is scored after the token that ends the policy's turns (see `PromptFormat`). The optimiser is AdamW
+    with betas (.9, .95), without weight decay, with gradients clipped at norm 1. The learning rate falls along a cosine
+    to zero.
 
     Args:
         model: a sequence-classification model with one label; trained in its own dtype.
@@ -108,8 +109,8 @@ def reward_model(
     Returns:
         TRL's log: a dict for every step, with loss, accuracy, margin and more.
     Raises:
-        ValueError: there is no pair, the model has not one label, or the tokenizer cannot mark an end apart from
-            padding.
+        ValueError: there is no pair, the model does not have exactly one label, or the tokenizer has no end-of-sequence
+            token that differs from its padding token.
     """
     from datasets import Dataset
     from transformers import PrinterCallback
@@ -119,7 +120,7 @@ def reward_model(
         raise ValueError("pairs is empty: no prompt had a chosen and a rejected completion.")
     if model.config.num_labels != 1:
         raise ValueError(
-            f"model has {model.config.num_labels} labels: a reward model has one; load it with num_labels=1."
+            f"model has {model.config.num_labels} labels, but a reward model has one: load it with num_labels=1."
         )
     form = PromptFormat(tokenizer)
     prompts, *completions = zip(*pairs, strict=True)
@@ -143,6 +144,6 @@ def reward_model(
         )
         data = Dataset.from_list(rows)
         trainer = RewardTrainer(model, arguments, train_dataset=data, processing_class=tokenizer)
-        trainer.remove_callback(PrinterCallback)  # a line a step would drown the log
+        trainer.remove_callback(PrinterCallback)  # it prints a line at every step
         trainer.train()
     return [entry for entry in trainer.state.log_history if "loss" in entry]

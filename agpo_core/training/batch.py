@@ -1,7 +1,8 @@
 """One update's rollouts as tensors, and the loss of a part of them (AGPO Eq. 7).
 
-What is known of the rollouts grows in three steps, each a class that has all its fields when it is made: the tokens;
-what the policy that sampled them says of them; what the loss needs besides.
+The data of the rollouts grow in three steps, each a class whose fields are all set when it is made. `Tokens` holds the
+tokens. `Measured` adds their values under the policy that sampled them, its reference and its critic. `Batch` adds what
+else the loss needs.
 """
 
 import math
@@ -17,14 +18,14 @@ from agpo_core.rollouts import policy
 
 @dataclass(kw_only=True)
 class Tokens:
-    """Prompts and completions as a forward reads them; B = P * G rows, the groups contiguous."""
+    """Prompts and completions as a forward pass reads them; B = P * G rows, the groups contiguous."""
 
     prompt_ids_P_S: Tensor
     prompt_mask_P_S: Tensor
     completion_ids_B_T: Tensor
     mask_B_T: Tensor  # True on tokens that the policy sampled
-    present_B_T: Tensor | None = None  # False on padding; None: mask_B_T, all that is not padding was sampled
-    temperature_B: Tensor  # of the ratio: the sampler's, or 1
+    present_B_T: Tensor | None = None  # False on padding; None: mask_B_T, as every token but padding was sampled
+    temperature_B: Tensor  # the ratio's temperature: that of the sampler, or 1
 
     def __post_init__(self):
         if self.present_B_T is None:
@@ -50,13 +51,13 @@ class Tokens:
         return [self.rows(i, i + size) for i in range(0, len(self.prompt_ids_P_S), size)]
 
     def split(self, parts: int) -> list[Self]:
-        """So many parts of equal size, in order."""
+        """A given number of parts of equal size, in order."""
         return self.parts(math.ceil(len(self.prompt_ids_P_S) / parts))
 
 
 @dataclass(kw_only=True)
 class Measured(Tokens):
-    """Rollouts, with what the policy that sampled them, its reference and its critic say of them."""
+    """Rollouts with log-probabilities, values and entropy under the sampling policy, its reference and its critic."""
 
     keep_B: Tensor  # False: the row's group has no signal and is dropped
     old_logps_B_T: Tensor  # at temperature_B
@@ -64,26 +65,26 @@ class Measured(Tokens):
     reference_logps_B_T: Tensor | None  # at temperature 1; None: no reference
     old_values_B_T: Tensor | None = None  # of the critic, before the update; None: no critic
     entropy: float  # H(pi_old), nats per token over all ranks
-    entropies: list[float] | None = None  # H of each prompt over all ranks; None: no prompt has its own radius
+    entropies: list[float] | None = None  # H of each of all ranks' prompts; None: one radius for all prompts
 
 
 @dataclass(kw_only=True)
 class Batch(Measured):
-    """Rollouts with all that the loss needs."""
+    """Rollouts with everything that the loss needs."""
 
     beta: float  # weight of the KL to the reference
     epsilon_B_1: Tensor  # the clip radius
-    advantages_B_T: Tensor  # (B, T), or (B, 1) for all tokens of a rollout
-    returns_B_T: Tensor | None = None  # what the critic is to predict; None: no critic
+    advantages_B_T: Tensor  # (B, T), or (B, 1), one for all tokens of a rollout
+    returns_B_T: Tensor | None = None  # the critic's targets; None: no critic
 
 
 def forward_prompts(config: TrainConfig, ranks: int) -> int:
-    """Prompts of a forward on one rank, with their groups, in every phase: a rank's share of a minibatch, or fewer."""
+    """Prompts of one forward pass on a rank, with their groups, in every phase: its share of a minibatch, or fewer."""
     return config.micro_batch_prompts or config.prompts_per_update // (config.minibatches * ranks)
 
 
 def minibatch_loss(model, batch: Batch, config: TrainConfig, denominator: int):
-    """The loss of Eq. 7 on a part of a minibatch, with that of the critic where there is one.
+    """The loss of Eq. 7 on a part of a minibatch, plus the critic's loss where there is a critic.
 
     L = -aggregate( min(rho A, clip(rho, 1 - eps, 1 + eps) A) - beta KL - c_v L_V )
 
@@ -93,8 +94,8 @@ def minibatch_loss(model, batch: Batch, config: TrainConfig, denominator: int):
         config: ratio, aggregation, kl_estimator, kl_placement, shared_prompt, value_clip, value_weight.
         denominator: sequences (or tokens) of the whole minibatch over micro-batches and ranks.
     Returns:
-        The loss, whose sum over parts is the minibatch's; the critic's part of it, a float; and where the clip binds,
-        (B, T).
+        The loss, whose sum over all parts is the loss of the minibatch; the critic's part of it, a float; and a mask of
+        the tokens where the clip binds, (B, T).
     """
     c = config
     logits, values_B_T = policy.logits_and_values(model, batch, c)
@@ -107,7 +108,7 @@ def minibatch_loss(model, batch: Batch, config: TrainConfig, denominator: int):
     ratio_B_T = losses.importance_ratio(logps_B_T, batch.old_logps_B_T, mask_B_T, c.ratio)
     objective_B_T = losses.clipped_surrogate(ratio_B_T, batch.advantages_B_T, batch.epsilon_B_1)
     if with_kl:
-        # Masked: on an observation the policies may be far apart, and in a gradient 0 * inf is NaN.
+        # With the mask: on an observation the policies may be far apart, and in a gradient 0 * inf is NaN.
         objective_B_T = objective_B_T - batch.beta * losses.kl_penalty(
             logps_T1_B_T, batch.reference_logps_B_T, c.kl_estimator, mask_B_T=mask_B_T
         )

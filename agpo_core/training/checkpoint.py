@@ -1,11 +1,12 @@
 """Checkpoints that are whole or absent: model, optimiser, the run's small JSON state, and its history so far.
 
-Random streams are functions of the update's index, and the learning rate of progress, so the state that a resumed run
-needs beside weights and optimiser is small: horizon, controllers, the last step KL.
+Random streams depend on the update's index alone, and the learning rate on progress alone. So a resumed run needs
+little state beside weights and optimiser: horizon, controllers, the last step KL.
 
-`manifest.json`, written last, lists every file with its size and checksum, and says of which run the checkpoint is:
-settings, ranks, the start model's content, the problems. What does not fit is refused by name. Files are loaded as
-weights alone, so that a checkpoint runs no code; the checksums guard against damage, not against a forger.
+`manifest.json`, written last, lists every file with its size and checksum, and describes the checkpoint's run:
+settings, ranks, the start model's content, the problems. A checkpoint of another run is refused, and the message names
+what differs. Only tensors and plain values are loaded, so a checkpoint runs no code. The checksums protect against
+damage, not against forgery.
 """
 
 import contextlib
@@ -28,11 +29,11 @@ FOLDER = "checkpoint"
 MANIFEST = "manifest.json"
 DAMAGED = "{} is damaged: {}. Restore it from a copy, or delete it to start anew."
 HISTORY = ("metrics.jsonl", "samples.jsonl", "warnings.jsonl", "pairs.jsonl")  # the run's lines up to the checkpoint
-# Settings that change no number of what is still to come: how often to save, what is only read at the end, and places
-# whose content is compared itself.
-PLACES = {"model": "model", "reward_model": "reward_model", "data_dir": "problems"}  # setting -> its content's name
+# Settings that change no number of the updates to come: how often to save, what is read only at the end, and places,
+# because their content is compared instead.
+PLACES = {"model": "model", "reward_model": "reward_model", "data_dir": "problems"}  # setting -> name of its content
 FREE = {"checkpoint_every", "test_problems", "test_samples", *PLACES}
-# Classes beside tensors in what DeepSpeed saves of its optimiser; plain values, which run nothing when loaded.
+# Classes other than tensors that DeepSpeed saves with its optimiser: plain values, which run no code when loaded.
 DEEPSPEED_VALUES = (
     "deepspeed.runtime.zero.config.ZeroStageEnum",
     "deepspeed.runtime.fp16.loss_scaler.LossScaler",
@@ -42,11 +43,11 @@ DEEPSPEED_VALUES = (
 
 
 def identity(config: TrainConfig, **contents: str | None) -> dict:
-    """Which run this is: what a checkpoint must agree with to be resumed.
+    """A description of the run, which a checkpoint must match to be resumed.
 
     Args:
         config: all settings.
-        contents: fingerprints of what lies in the places that settings name, such as model="1f…"; None: unknown.
+        contents: fingerprints of the content of places that settings name, such as model="1f…"; None: unknown.
     """
     return {
         "settings": config.to_dict(),
@@ -97,19 +98,20 @@ def save(accelerator: Accelerator, run_dir: Path, state: dict, run: dict | None 
 
 
 def load(accelerator: Accelerator, run_dir: Path, run: dict | None = None) -> dict | None:
-    """Restore the latest whole checkpoint, and the run's lines up to it.
+    """Restore the latest undamaged checkpoint, and the run's logged lines up to it.
 
-    Where the latest is damaged and the one before it is still there, that is used, and said.
+    If the latest is damaged and the one before it still exists, that one is used, and a line says so.
 
     Args:
         accelerator: holds the prepared model and optimiser.
         run_dir: the run's folder.
-        run: what `identity` gave; used on the main process. None: whatever run the checkpoint is of.
+        run: what `identity` gave; used on the main process. None: a checkpoint of any run is accepted.
     Returns:
-        Its state, with "extended_from" where the horizon was shorter; None when there is no checkpoint.
+        The checkpoint's state, with its horizon as "extended_from" if that was shorter; None when there is no
+        checkpoint.
     Raises:
         FolderError: the checkpoint is damaged.
-        ConfigError: it is of another run: a setting, the ranks, the model or a problem differs.
+        ConfigError: the checkpoint is of another run: a setting, the ranks, the model or a problem differs.
     """
     folder = _choose(accelerator, run_dir)
     extended = None
@@ -134,15 +136,15 @@ def load(accelerator: Accelerator, run_dir: Path, run: dict | None = None) -> di
 
 
 def refuse_another(run_dir: Path, run: dict) -> float | None:
-    """Raise where the checkpoint is of another run than this one.
+    """Raise if the checkpoint belongs to another run.
 
-    A longer horizon makes no other run: the run goes on to it.
+    A longer horizon alone does not make another run: the run goes on to the longer horizon.
 
     Args:
         run_dir: the run's folder.
         run: what `identity` gave.
     Returns:
-        The checkpoint's horizon where it was shorter, else None; None too where there is no checkpoint.
+        The checkpoint's horizon if it was shorter; None if it was not, or if there is no checkpoint.
     Raises:
         ConfigError: something differs; the message names it, with both values and the remedy.
         FolderError: the checkpoint does not say of which run it is.
@@ -153,7 +155,7 @@ def refuse_another(run_dir: Path, run: dict) -> float | None:
     saved = (manifest or {}).get("run")
     if saved is None:
         return None
-    then = TrainConfig().to_dict() | saved["settings"]  # a setting that is younger than the checkpoint: its default
+    then = TrainConfig().to_dict() | saved["settings"]  # a setting added after the checkpoint: its default
     now = run["settings"]
     horizons = then["horizon"], now["horizon"]
     differ = [
@@ -180,7 +182,7 @@ def refuse_another(run_dir: Path, run: dict) -> float | None:
 
 
 def _choose(accelerator: Accelerator, run_dir: Path) -> Path | None:
-    """The newest checkpoint that is whole; what else was left of checkpoints is removed."""
+    """The newest undamaged checkpoint; the remains of all others are removed."""
     former, leftover = run_dir / f"{FOLDER}.former", run_dir / f"{FOLDER}.partial"
     for folder in (run_dir / FOLDER, former):
         if not folder.exists():
@@ -195,7 +197,7 @@ def _choose(accelerator: Accelerator, run_dir: Path) -> Path | None:
         if folder == former or not _manifest(former):
             raise FolderError(DAMAGED.format(folder, "; ".join(found)))
         if accelerator.is_main_process:
-            print(f"{folder} is damaged: {'; '.join(found)}. The checkpoint before it is taken.", flush=True)
+            print(f"{folder} is damaged: {'; '.join(found)}. The checkpoint before it is used.", flush=True)
     else:
         folder = None
     accelerator.wait_for_everyone()
@@ -210,7 +212,7 @@ def _choose(accelerator: Accelerator, run_dir: Path) -> Path | None:
 
 
 def _manifest(folder: Path) -> dict | None:
-    """A checkpoint's manifest; None where it is missing or is none."""
+    """A checkpoint's manifest; None where it is missing or damaged."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         manifest = provenance.read_json(folder / MANIFEST)
         if manifest == sealed(manifest["run"], manifest["files"]):
@@ -219,7 +221,7 @@ def _manifest(folder: Path) -> dict | None:
 
 
 def sealed(run: dict | None, files: dict[str, list]) -> dict:
-    """The content of a manifest, with a checksum of itself: a damaged setting is not taken for another one.
+    """The content of a manifest with its own checksum, so that a damaged setting is not mistaken for another value.
 
     Args:
         run: what `identity` gave.
@@ -235,19 +237,19 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _share(accelerator: Accelerator, items: list) -> list:
-    """What of a list is this rank's to read: all ranks see one folder."""
+    """This rank's share of a list of files to read: all ranks see the same folder."""
     return items[accelerator.process_index :: accelerator.num_processes]
 
 
 def _sync(files: list[Path], folder: Path) -> list[tuple[str, list]]:
-    """Put files on the disk; returns (path in the folder, [bytes, checksum]) of each."""
+    """Write files through to the disk; returns (path in the folder, [bytes, checksum]) of each."""
     for path in files:
         provenance.sync(path)
     return [(path.relative_to(folder).as_posix(), [path.stat().st_size, checksum(path)]) for path in files]
 
 
 def _restore(kept: Path, path: Path) -> None:
-    """Put a file of lines back to where it was at the checkpoint; later lines are written again."""
+    """Set a file of lines back to its content at the checkpoint; the run then writes the later lines again."""
     lines = kept.read_bytes() if kept.exists() else b""
     found = path.read_bytes() if path.exists() else b""
     if not found.startswith(lines):
@@ -258,7 +260,7 @@ def _restore(kept: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def _told_to_all(accelerator: Accelerator):
-    """Let every rank raise what the main process raises in this block: none is left waiting for it."""
+    """Raise on every rank what the main process raises in this block, so that no rank waits for it in vain."""
     error = None
     try:
         yield
@@ -271,7 +273,7 @@ def _told_to_all(accelerator: Accelerator):
 
 @contextlib.contextmanager
 def _weights_only():
-    """Let torch load tensors and plain values alone, also where a library asks for whole pickles."""
+    """Let torch load only tensors and plain values, even where a library asks for whole pickles."""
     import importlib
 
     allowed = []

@@ -1,7 +1,7 @@
-"""From what was sampled to τ, ε and β: how the loop asks its controllers.
+"""How the loop gets τ, ε and β from its controllers.
 
-Each controller is asked in the same way. Its state goes in; the value of this update, the state for the next update and
-what is logged come out. Nothing is kept here: the loop holds every state.
+All controllers are called in the same way. A state goes in; the value for this update, the state for the next update
+and the metrics to log come out. No state is kept here: the loop holds them all.
 
     tau_P, temperature_state, log = control.temperatures(temperature_state, signals)      (AGPO Eq. 12)
     epsilon_P, clip_state, log = control.radii(clip_state, signals, entropies, step_kl)   (AGPO Eq. 4)
@@ -30,12 +30,12 @@ from agpo_core.training.ranks import Ranks
 
 
 class Control:
-    """The controllers of a run, and what they listen to.
+    """The controllers of a run, and the signals that they read.
 
     Args:
         config: how prompts are measured, and the controllers' settings.
-        ranks: signals are those of all ranks' prompts.
-        vocabulary_size: of the policy, in tokens; for a normalised entropy.
+        ranks: signals are computed from the prompts of all ranks.
+        vocabulary_size: number of tokens of the policy's vocabulary, for a normalised entropy.
     """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, vocabulary_size: int):
@@ -45,21 +45,21 @@ class Control:
     def signals(
         self, probed: Rollouts | None, former: ProbeState | None
     ) -> tuple[list[ProbeState] | None, dict]:  # fmt: skip
-        """What the controllers listen to in this update, and what is logged of it.
+        """The signals that the controllers read in this update, and the metrics to log.
 
         Args:
             probed: the probe, graded; None: there is none.
-            former: what `remember` gave in the update before: a free probe. None: nothing was seen yet.
+            former: what `remember` gave in the previous update, used as a free probe. None: there is nothing yet.
         Returns:
-            One state, or one a prompt of all ranks, in order; None: there is nothing to listen to, and the controllers
-            keep their base.
+            One state, or one for each of all ranks' prompts, in order; None if there is no signal: the controllers then
+            keep their base values. And the metrics.
         """
         if probed is None:
             return ([former], vars(former)) if former else (None, {})
         statistics = self._statistics(probed)
         mean = ProbeState.mean(statistics)
         states = [mean]
-        if self.config.controller_scope == "prompt":  # as in the authors' code: one state a prompt, in order
+        if self.config.controller_scope == "prompt":  # as in the authors' code: one state per prompt, in order
             states = [
                 ProbeState.mean({name: values_P[i : i + 1] for name, values_P in statistics.items()})
                 for i in range(self.config.prompts_per_update)
@@ -72,10 +72,10 @@ class Control:
         }
 
     def remember(self, rollouts: Rollouts) -> tuple[ProbeState | None, dict]:
-        """The training rollouts' statistics, which are a free probe of the next update, and what is logged of them.
+        """The training rollouts' statistics, a free probe for the next update, and the metrics to log.
 
-        They were drawn at tau_t, a probe at tau_base: `uncertainty_train` beside `uncertainty` shows how much a hotter
-        sampler raises the uncertainty that would set its own temperature.
+        They were drawn at tau_t, while a probe is drawn at tau_base. A comparison of `uncertainty_train` with
+        `uncertainty` shows how much a higher temperature raises the uncertainty that would set the next temperature.
         """
         if not self.config.adapts:
             return None, {}
@@ -85,7 +85,7 @@ class Control:
         return state, {"uncertainty_train": self.temperature.uncertainty(state)}
 
     def _statistics(self, rollouts: Rollouts) -> dict[str, Tensor]:
-        """What is measured of each prompt's group, over all ranks (Eqs. 1, 5, 8)."""
+        """The statistics of each prompt's group, over all ranks (Eqs. 1, 5, 8)."""
         c = self.config
         statistics = probe.prompt_statistics(
             rollouts.rewards_B.view(-1, rollouts.group),
@@ -101,9 +101,9 @@ class Control:
         return {name: self.ranks.gather(values_P) for name, values_P in statistics.items()}
 
     def temperatures(self, state: dict, signals: list[ProbeState] | None) -> tuple[Tensor, dict, dict]:
-        """tau of each prompt of this rank (Eq. 12); one for the whole update unless the scope is a prompt."""
+        """tau of each prompt of this rank (Eq. 12), one value for all unless controller_scope is "prompt"."""
         values, heard = [], []
-        if signals is None:  # nothing to listen to
+        if signals is None:  # no signal: the base value
             values = [(self.config.tau_base, self.config.tau_base)]
         for one in signals or []:
             raw = self.temperature.raw(state, one)
@@ -120,16 +120,16 @@ class Control:
     def radii(
         self, state: dict, signals: list[ProbeState] | None, entropies: list[float], step_kl: float
     ) -> tuple[Tensor, dict, dict]:  # fmt: skip
-        """epsilon of each prompt of this rank (Eq. 4), a constant in the loss.
+        """epsilon of each prompt of this rank (Eq. 4), which is a constant in the loss.
 
         Args:
             state: of the clip controller.
             signals: what `signals` gave.
             entropies: H of the policy, one for each signal.
-            step_kl: drift of the update before.
+            step_kl: drift of the previous update.
         """
         begun, values = state, []
-        if signals is None:  # nothing to listen to
+        if signals is None:  # no signal: the base value
             values = [(self.config.epsilon_base, self.config.epsilon_base)]
         for one, entropy in zip(signals or [], entropies, strict=signals is not None):
             state = same_update(begun, state)
@@ -140,7 +140,7 @@ class Control:
         return self.ranks.per_prompt([value for value, _ in values]), state, _summary("epsilon", values)
 
     def kl_weight(self, state: dict, measured: Measured) -> tuple[float, dict, dict]:
-        """beta of this update; the KL that is measured before the update's steps sets that of the next."""
+        """beta of this update; the KL measured before the update's steps sets the beta of the next update."""
         c, beta = self.config, self.kl.value(state)
         if c.kl_control != "adaptive":
             return beta, state, {}

@@ -22,7 +22,7 @@ class Journal:
 
     Args:
         config: the run's settings.
-        run_dir: its folder; lines that are there already are gone on from.
+        run_dir: its folder; lines are appended to those that are there already.
         horizon: its clock.
         ranks: metrics are those of all ranks.
         progress: print how far the run is.
@@ -45,7 +45,7 @@ class Journal:
             rollouts: the training rollouts.
             batch: the same, as they were trained on.
             steps: what each gradient step gave.
-            more: metrics that are known already: those of controllers and optimiser.
+            more: metrics that are known already: those of the controllers and the optimiser.
             failures: sentences about gradings that failed on this rank, in all that the update sampled.
         """
         h = self.horizon
@@ -94,7 +94,7 @@ class Journal:
         return row
 
     def _tool_use(self, rollouts: Rollouts) -> dict:
-        """How often the policy called its tool, over all ranks; nothing called has no failures."""
+        """How often the policy called its tool, over all ranks; without any call the share of failures is 0."""
         counts = ((rollouts.calls_B > 0).sum(), rollouts.calls_B.sum(), rollouts.failed_calls_B.sum())
         callers, calls, failed = map(self.ranks.total, counts)
         completions = self.config.prompts_per_update * self.config.group_size
@@ -105,7 +105,7 @@ class Journal:
         }
 
     def _explained_variance(self, batch: Batch) -> float:
-        """1 - Var(R - V) / Var(R) over all tokens: what the critic foresaw of the returns; 0 where R is constant."""
+        """1 - Var(R - V) / Var(R) over all tokens: how well the critic predicts the returns; 0 where R is constant."""
         every_rank = self.ranks.every_rank
         mask_W_T = every_rank(batch.mask_B_T)
         returns, values = (every_rank(v)[mask_W_T].double() for v in (batch.returns_B_T, batch.old_values_B_T))
@@ -124,13 +124,13 @@ class Journal:
             provenance.append_jsonl(self.run_dir / "samples.jsonl", sample)
 
     def write(self, row: dict, failures: list[str]) -> None:
-        """Append a line to metrics.jsonl, and say what it gives reason to warn of.
+        """Append a line to metrics.jsonl, and give the warnings that follow from it.
 
-        A number that is not finite, of which JSON knows none, is written as null.
+        A number that is not finite is written as null, because JSON has no such numbers.
 
         Args:
             row: metrics by name, each in `metrics.LOGGED`.
-            failures: sentences about gradings that failed on this rank since the line before.
+            failures: sentences about gradings that failed on this rank since the previous line.
         """
         row = {**row, "failed_grades": self.ranks.total(len(failures))}
         if row["failed_grades"]:
@@ -147,7 +147,7 @@ class Journal:
             self.warn(self.rules.see(row))
 
     def warn(self, found: list[tuple[str, str]]) -> None:
-        """Say it in the log, and keep it for the notebook.
+        """Print warnings in the log, and keep them in warnings.jsonl for the notebook.
 
         Args:
             found: (rule, sentence) of each warning.

@@ -1,12 +1,12 @@
 """DPO: pairs from the start policy, ranked by the task's reward, then gradient steps on them (AGPO §4.2.2).
 
-The method is offline: completions are sampled once, from the supervised start, with the streams, prompts and token
-budget of the on-policy methods. What an on-policy run learns from in its updates, DPO learns from afterwards: the very
-tokens that were sampled, each completion with the token that ended it. Optimiser, schedule, micro-batches and ranks are
-those of the on-policy methods; progress of the schedule is the share of the gradient steps.
+The method is offline. All completions are sampled first, from the supervised start, with the streams, prompts and token
+budget of the on-policy methods. The policy is trained afterwards, on exactly the tokens that were sampled, each
+completion with the token that ended it. Optimiser, schedule, micro-batches and ranks are those of the on-policy
+methods; the schedule's progress is the share of gradient steps made.
 
-pairs.jsonl keeps the pairs, a line an update, and belongs to the run's checkpoint. A run that was broken off goes on
-from them; training on them, which is seeded, is made whole, so that the result is the same to the bit.
+pairs.jsonl keeps the pairs, one line per update, and belongs to the run's checkpoint. An interrupted run goes on from
+these pairs. Training on them is seeded and always starts from its first step, so the result is the same to the bit.
 """
 
 import math
@@ -36,16 +36,16 @@ def train_dpo(
     config: TrainConfig, run_dir: Path, stop_after: int | None = None, interrupts: Interrupts | None = None,
     progress: bool = False,
 ) -> None:  # fmt: skip
-    """Sample to the horizon, train on the pairs, evaluate; goes on where it was broken off.
+    """Sample to the horizon, train on the pairs, evaluate; an interrupted run goes on where it stopped.
 
     Args:
         config: all settings; gradient steps see as many sequences as a minibatch of an on-policy method does.
         run_dir: the run's folder; receives pairs.jsonl, metrics.jsonl (one line), eval.json, checkpoint/, policy/.
-        stop_after, interrupts, progress: see `train.train`; an update is the samples of one. While the policy is
-            trained, a signal is not kept: the pairs are in the checkpoint.
+        stop_after, interrupts, progress: see `train.train`; an update here only samples. While the policy is trained,
+            signals are not held back: the pairs are already in the checkpoint.
     Raises:
         ConfigError: a task has a tool, or no prompt gave a pair.
-        Interrupted: a signal came; the checkpoint holds the update that it came in.
+        Interrupted: a signal came; the checkpoint includes the update in which it came.
     """
     with closing(Run(config, run_dir, progress)) as run:
         _train(run, stop_after, interrupts or Interrupts())
@@ -83,7 +83,7 @@ def _sample(run: Run, stop_after: int | None, interrupts: Interrupts) -> list[st
         horizon.tick(ranks.slowest(time.perf_counter() - begun))
         if ranks.is_main:
             provenance.append_jsonl(run.run_dir / PAIRS, {"update": horizon.updates, "pairs": pairs})
-        leaving = int(ranks.slowest(interrupts.asked))  # on all ranks, where one was asked
+        leaving = int(ranks.slowest(interrupts.asked))  # on all ranks, if one of them got a signal
         if crossed(before, horizon.progress, run.config.checkpoint_every) or horizon.done or leaving:
             run.save()
     interrupts.release(leaving)
@@ -91,16 +91,16 @@ def _sample(run: Run, stop_after: int | None, interrupts: Interrupts) -> list[st
 
 
 def _learn(run: Run, failures: list[str]) -> None:
-    """Train the policy on the pairs of all updates and log it, and the gradings that failed meanwhile.
+    """Train the policy on the pairs of all updates, and log the training and the gradings that failed.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no pair.
         FloatingPointError: a gradient is not finite.
     """
     pairs = [tuple(pair) for line in provenance.read_jsonl(run.run_dir / PAIRS) for pair in line["pairs"]]
     if not pairs:
         raise ConfigError(
-            "dpo found no pair: of no prompt did two completions have different rewards, the better one ended by "
+            "dpo found no pair: no prompt has two completions with different rewards of which the better one ended by "
             "itself. Take other tasks, or raise max_completion_tokens."
         )
     begun = time.perf_counter()
@@ -130,10 +130,10 @@ def dpo(run: Run, pairs: list[Pair]) -> list[dict]:
 
     A step sees as many completions as a minibatch of an on-policy method, in as many micro-batches, over all ranks.
     Pairs are drawn in the order of TRL's trainer. The reference is the policy before the first step: its
-    log-probabilities are taken then, and no copy of it is held.
+    log-probabilities are computed then, and no copy of it is kept.
 
     Args:
-        run: at its start; its policy is trained in place.
+        run: a run whose policy is still the start; the policy is trained in place.
         pairs: all of them, the same on every rank; not empty.
     Returns:
         A dict for every step: loss, and grad_norm before clipping.
@@ -142,7 +142,7 @@ def dpo(run: Run, pairs: list[Pair]) -> list[dict]:
     """
     c, rank, ranks = run.config, run.accelerator.process_index, run.accelerator.num_processes
     size = max(1, c.prompts_per_update * c.group_size // (2 * c.minibatches))
-    parts = run.accelerator.gradient_accumulation_steps  # of a step on this rank
+    parts = run.accelerator.gradient_accumulation_steps  # of one step, on this rank
     reference_N_2 = _start_logps(run, pairs, at_once=math.ceil(size / (parts * ranks)))
     steps, log = math.ceil(len(pairs) / size) * c.epochs, []
     for epoch in range(c.epochs):
@@ -152,7 +152,7 @@ def dpo(run: Run, pairs: list[Pair]) -> list[dict]:
             drawn, loss_sum = order[first : first + size], 0.0
             for part in range(rank * parts, (rank + 1) * parts):
                 mine = drawn[part :: parts * ranks]
-                rows = mine or drawn[:1]  # DeepSpeed counts micro-batches: one without a pair weighs nothing
+                rows = mine or drawn[:1]  # DeepSpeed counts micro-batches: an empty one has weight 0
                 logps_B_2 = _pair_logps(run.model, [pairs[i] for i in rows], run)
                 loss_B = losses.dpo_loss(*logps_B_2.T, *reference_N_2[rows].T, c.dpo_beta)
                 loss = loss_B.sum() / len(drawn) * bool(mine)
@@ -165,7 +165,7 @@ def dpo(run: Run, pairs: list[Pair]) -> list[dict]:
 
 @torch.no_grad()
 def _start_logps(run: Run, pairs: list[Pair], at_once: int) -> Tensor:
-    """What `_pair_logps` gives of all pairs under the policy as it is, (N, 2); the ranks share the work."""
+    """The result of `_pair_logps` for all pairs under the current policy, (N, 2); the ranks share the work."""
     mine = run.ranks.mine(range(len(pairs)))
     found = []
     for first in range(0, len(mine), at_once):
@@ -184,15 +184,15 @@ def _pair_logps(model, pairs: list[Pair], run: Run) -> Tensor:
 
 
 def preference_pairs(rollouts: Rollouts) -> list[list[Pair]]:
-    """The best with the worst completion of each prompt, the second best with the second worst, and so on.
+    """Pair each prompt's best completion with its worst, the second best with the second worst, and so on.
 
-    Only pairs whose rewards differ; of equal rewards, the completion drawn first counts as the better. One that was cut
-    by the length limit has no end, and is never chosen.
+    Only pairs with different rewards are kept. Of completions with equal rewards, the one drawn first ranks higher. A
+    completion that the length limit cut has no end, and is never the chosen one.
 
     Args:
         rollouts: graded.
     Returns:
-        For each prompt at most G / 2 of (prompt, chosen, rejected), the tokens as they were read and sampled.
+        For each prompt at most G / 2 pairs (prompt, chosen, rejected), with the tokens as they were read and sampled.
     """
     found, G = [], rollouts.group
     rewards, cut = rollouts.rewards_B.tolist(), rollouts.truncated_B.tolist()

@@ -10,7 +10,7 @@ def learning_rate(config: TrainConfig, progress: float) -> float:
 
     lr = peak * p / w  for p < w;  peak * (1 + cos(pi (p - w) / (1 - w))) / 2  after
 
-    Warm-up starts at a tenth of the peak: at progress 0 the first update must not be void.
+    Warm-up starts at a tenth of the peak: otherwise the first update, at progress 0, would change nothing.
     """
     w = config.warmup
     if progress < w:
@@ -19,11 +19,11 @@ def learning_rate(config: TrainConfig, progress: float) -> float:
 
 
 def parameter_groups(modules: list[tuple[list, float]], weight_decay: float) -> tuple[list[dict], list[float]]:
-    """Parameters for AdamW: norms and biases, all with fewer than two dimensions, are not decayed.
+    """Parameter groups for AdamW; parameters with fewer than two dimensions, norms and biases, have no weight decay.
 
     Args:
         modules: (parameters, learning rate relative to the policy's) of each part that is trained.
-        weight_decay: of the others.
+        weight_decay: of all other parameters.
     Returns:
         Groups, and the relative learning rate of each; the first is the policy's. No group is empty.
     """

@@ -1,4 +1,4 @@
-"""What a run trains on: the tasks' training problems, less those that an evaluation set holds too."""
+"""The problems that a run trains on: the tasks' training problems without those that an evaluation set also holds."""
 
 from collections.abc import Callable, Collection
 
@@ -8,14 +8,14 @@ from agpo_core.tasks import Problem, Task
 from agpo_core.tasks.benchmarks.task import EVALUATION_ONLY
 from agpo_core.tasks.decontamination import load_sets, overlaps
 
-FEW = 2**32 - 1  # key of the first task's draw of `train_problems`; the loop's own orders count up from 0
+FEW = 2**32 - 1  # permutation key that draws the first task's `train_problems`; the loop's keys count up from 0
 
 
 def refuse_evaluation_sets(tasks: dict[str, Task]) -> None:
-    """Refuse to train on benchmarks that are for evaluation only, before anything of them is read.
+    """Refuse to train on benchmarks that are for evaluation only, before any of their data are read.
 
     Raises:
-        ConfigError: one is among the tasks, and train_on_evaluation_sets is not set.
+        ConfigError: such a benchmark is among the tasks, and train_on_evaluation_sets is not set.
     """
     for name, task in tasks.items():
         if getattr(task, "evaluation_only", False):
@@ -23,7 +23,7 @@ def refuse_evaluation_sets(tasks: dict[str, Task]) -> None:
 
 
 def contaminated_problems(config: TrainConfig, tasks: dict[str, Task]) -> dict[str, dict[str, list[str]]]:
-    """What `decontaminate` forbids to train on: {task: {evaluation set: ids of training problems}}.
+    """The training problems that `decontaminate` leaves out: {task: {evaluation set: ids of training problems}}.
 
     Raises:
         ConfigError: no training problem of a task is left.
@@ -49,15 +49,16 @@ def training_problems(
     forbidden: Collection[tuple[str, str]] = (),
     fitting: Callable[[str, list[Problem]], list[Problem]] = lambda name, pool: pool,
 ) -> dict[str, list[Problem]]:
-    """What is trained on, by task: the train split, or `train_problems` of it.
+    """The problems to train on, by task: the train split, or `train_problems` problems of it.
 
-    Few problems are drawn by the seed, so that methods with the same seed share them, and in the split's order.
+    With `train_problems` the problems are drawn by the seed, so methods with the same seed share them. They keep the
+    split's order.
 
     Args:
         config: uses train_problems and seed.
         tasks: by name.
         forbidden: (task, id) of problems to leave out.
-        fitting: keeps of a task's problems those whose prompts leave room for an answer.
+        fitting: a function that keeps only the problems whose prompts leave room for an answer.
     Raises:
         ConfigError: a task has fewer training problems than asked for, or none that fits.
     """

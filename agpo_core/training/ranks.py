@@ -1,7 +1,7 @@
 """The ranks of a run, and reductions over them: each rank gives its part, and every rank gets the same result.
 
-Rank r of R holds every R-th prompt of an update, r, r + R, …, each with its whole group. What is given back is in the
-order of all prompts, whatever the number of ranks.
+Rank r of R holds every R-th prompt of an update, r, r + R, …, each with its whole group. Results are in the order of
+all prompts, whatever the number of ranks.
 """
 
 import math
@@ -41,18 +41,18 @@ class Ranks:
         return items[self.accelerator.process_index :: self.count]
 
     def per_prompt(self, values: Sequence[float]) -> Tensor:
-        """One value for all prompts, or a value for each of them: as a value for each prompt of this rank, (P / R,)."""
+        """A value for each prompt of this rank, (P / R,), from one value for all prompts or one for each of them."""
         whole = list(values) * self.prompts if len(values) == 1 else values
         return torch.tensor(self.mine(whole), dtype=torch.float32, device=self.accelerator.device)
 
     def gather(self, values_P: Tensor) -> Tensor:
-        """Values of this rank's prompts as values of all prompts, in the order of their slots."""
+        """The values of all ranks' prompts, in the order of their slots, from each rank's own values."""
         return self.accelerator.gather(values_P).view(self.count, -1).T.reshape(-1)
 
     def every_rank(self, values_B_X: Tensor) -> Tensor:
-        """Rows of this rank's rollouts as rows of all rollouts, in the order of their slots; padded with zeros."""
-        # accelerate pads a bool tensor into an int64 one, and leaves one that needs no padding as it is: ranks with
-        # completions of unequal length would then exchange tensors of different types.
+        """The rows of all ranks' rollouts in the order of their slots, padded with zeros, from each rank's rows."""
+        # accelerate turns a bool tensor that it pads into int64, and leaves one that needs no padding as it is. Ranks
+        # with completions of unequal length would then exchange tensors of different types.
         numbers = values_B_X.to(torch.uint8) if values_B_X.dtype == torch.bool else values_B_X
         widened = self.accelerator.pad_across_processes(numbers.contiguous(), dim=1)
         rows = self.accelerator.gather(widened).to(values_B_X.dtype)
@@ -61,12 +61,12 @@ class Ranks:
         return by_prompt.reshape(self.prompts * G, -1)
 
     def own(self, values_W_X: Tensor, width: int) -> Tensor:
-        """This rank's rows of what `every_rank` gave, without the other ranks' padding."""
+        """This rank's rows of a result of `every_rank`, without the other ranks' padding."""
         by_prompt = values_W_X.view(self.prompts, len(values_W_X) // self.prompts, -1)
         return self.mine(by_prompt).reshape(-1, values_W_X.shape[1])[:, :width]
 
     def total(self, value):
-        """Sum of a number over ranks; an int stays one."""
+        """Sum of a number over ranks; the sum of ints is an int."""
         exact = torch.as_tensor(value, dtype=torch.float64, device=self.accelerator.device)
         whole = self.accelerator.reduce(exact, "sum").item()
         return whole if torch.as_tensor(value).is_floating_point() else int(whole)
@@ -84,7 +84,7 @@ class Ranks:
 
 
 def make_accelerator(config: TrainConfig):
-    """One process without a launcher; DeepSpeed ZeRO-2 under it, on GPUs or (gloo) on CPUs."""
+    """The accelerator of a run: one process, or under a launcher DeepSpeed ZeRO-2, on GPUs or (with gloo) CPUs."""
     ranks = int(os.environ.get("WORLD_SIZE", 1))
     parts = config.minibatches * ranks
     if config.prompts_per_update % parts:
@@ -94,8 +94,8 @@ def make_accelerator(config: TrainConfig):
         )
     if config.probed_prompts % ranks:
         raise ConfigError(
-            f"probe_share {config.probe_share} of {config.prompts_per_update} prompts are {config.probed_prompts}: "
-            f"choose a share that the {ranks} ranks can divide."
+            f"probe_share {config.probe_share} of {config.prompts_per_update} prompts is {config.probed_prompts} "
+            f"prompts, which {ranks} ranks cannot share equally: choose another share."
         )
     share = config.prompts_per_update // parts
     if config.dtype == "bfloat16" and "LOCAL_RANK" not in os.environ:

@@ -1,8 +1,8 @@
-"""Rewards from a model of preferences: its scores of rollouts. `agpo_core.models.reward_start` makes such models.
+"""Rewards from a reward model trained on preferences. `agpo_core.models.reward_start` makes such models.
 
-A reward model is a sequence-classification model with one label, in Hugging Face format, on the policy's vocabulary.
-It reads the very tokens that the policy read and wrote, with the end-of-sequence token, and its score is any real
-number. Bradley and Terry's model leaves the zero of the scores open.
+A reward model is a sequence-classification model with one label, in Hugging Face format, on the policy's vocabulary. It
+reads the same tokens that the policy read and wrote, with the end-of-sequence token. Its score is any real number;
+Bradley and Terry's model does not fix where zero lies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RewardModel:
     Args:
         model: a sequence-classification model with one label and a padding token.
         name: of the model, for errors.
-        batch: sequences scored at once; changes memory, and scores by rounding alone.
+        batch: sequences scored at once; it changes the use of memory, and scores only by rounding.
     """
 
     def __init__(self, model: nn.Module, name: str = "reward model", batch: int = 512):
@@ -35,14 +35,14 @@ class RewardModel:
     def score(self, rollouts: Rollouts) -> Tensor:
         """The model's score of each completion after its last token, float32 (B,).
 
-        Equal completions of a prompt get equal scores to the bit: each is scored once. Otherwise rounding would give a
-        group without signal a spread, and normalisation would make advantages of it.
+        Equal completions of a prompt are scored only once, so their scores are equal to the bit. Otherwise rounding
+        would give a spread to a group without signal, and normalisation would turn it into advantages.
 
         Raises:
-            ValueError: a score is not finite; names the completion.
+            ValueError: a score is not finite; the message names the completion.
         """
         rows = _sequences(rollouts)
-        distinct = sorted(set(rows), key=lambda row: (len(row), row))  # of like length: little padding
+        distinct = sorted(set(rows), key=lambda row: (len(row), row))  # sorted by length: little padding
         scores = []
         for start in range(0, len(distinct), self.batch):
             scores += self.forward(distinct[start : start + self.batch]).tolist()
@@ -52,7 +52,7 @@ class RewardModel:
             problem = rollouts.prompts.problems[i // rollouts.group]
             raise ValueError(
                 f"{self.name} scores {scores_B[i].item()} for completion {rollouts.texts[i]!r} of problem "
-                f"{problem.id!r} of task {problem.task!r}: its weights or its dtype do not serve; load another."
+                f"{problem.id!r} of task {problem.task!r}: its weights or its dtype are unfit; load another model."
             )
         return scores_B.to(rollouts.mask_B_T.device)
 
@@ -66,14 +66,14 @@ class RewardModel:
 
 
 def _sequences(rollouts: Rollouts) -> list[tuple[int, ...]]:
-    """Prompt and completion of each row as the policy saw them, without padding."""
+    """Prompt and completion of each row as the policy read and wrote them, without padding."""
     prompts = [ids[mask.bool()].tolist() for ids, mask in zip(rollouts.prompt_ids_P_S, rollouts.prompt_mask_P_S)]
     completions = [ids[mask].tolist() for ids, mask in zip(rollouts.completion_ids_B_T, rollouts.present_B_T)]
     return [tuple(prompts[i // rollouts.group] + completion) for i, completion in enumerate(completions)]
 
 
 def reward_source(config: TrainConfig) -> str:
-    """Where the reward model lies: in the model's folder, if a start brings its own; else where models lie."""
+    """Where the reward model lies: in the folder of `model` if it is there, else where models lie."""
     inside = Path(model_files.model_source(config.model)) / config.reward_model
     return str(inside) if inside.is_dir() else model_files.model_source(config.reward_model)
 
@@ -86,7 +86,7 @@ def load_reward_model(config: TrainConfig, tokenizer, device="cpu") -> RewardMod
         tokenizer: the policy's.
         device: the policy's.
     Raises:
-        ConfigError: the model is found nowhere, is no reward model, or numbers tokens otherwise than the policy.
+        ConfigError: the model cannot be found, is no reward model, or has other token ids than the policy.
     """
     if config.reward_model is None:
         return None
@@ -111,8 +111,8 @@ def load_reward_model(config: TrainConfig, tokenizer, device="cpu") -> RewardMod
         )
     if not tokenizer.get_vocab().items() <= own.get_vocab().items():
         raise ConfigError(
-            f"{name} numbers tokens otherwise than model {config.model!r}, whose tokens it is to read: take one that "
-            "was trained on the same vocabulary."
+            f"{name} has other token ids than model {config.model!r}, whose tokens it must read: take one that was "
+            "trained on the same vocabulary."
         )
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
@@ -124,10 +124,10 @@ def appraise(
     reward_model: RewardModel, engine: RolloutEngine, reference: policy.Reference, tasks: dict[str, Task],
     problems: list[Problem], slots: list[int], at_once: int,
 ) -> dict[str, list[float]]:  # fmt: skip
-    """What one sampled completion of each problem is worth to the model and to the task, and how far the policy is.
+    """Score one sampled completion of each problem by reward model and task, and measure its KL to the reference.
 
-    Sampled as in training, at `tau_base`, with the same random numbers at every call: over-optimisation and KL are
-    properties of the policy, and not of its greedy decoding.
+    Completions are sampled as in training, at `tau_base`, with the same random numbers at every call: over-optimisation
+    and KL are properties of the policy, and not of its greedy decoding.
 
     Args:
         reward_model: gives the score.
@@ -138,8 +138,8 @@ def appraise(
         slots: index of each problem over all ranks; keys its random stream.
         at_once: problems sampled and read in one forward, >= 1.
     Returns:
-        One value a problem: "gold" (the task's grade), "score" (the reward model's), "length" (sampled tokens)
-        and, where there is a reference, "kl" (log π - log π_ref, summed over the completion, nats, T = 1).
+        One value per problem: "gold" (the task's grade), "score" (the reward model's), "length" (sampled tokens) and,
+        where there is a reference, "kl" (log π - log π_ref, summed over the completion, nats, T = 1).
     """
     c, drawn = engine.config, []
     for i in range(0, len(problems), at_once):

@@ -1,4 +1,4 @@
-"""What a run holds, how it begins, and what it leaves; `training.train` makes its updates."""
+"""A run: what it holds, how it begins, and what it saves; `training.train` makes its updates."""
 
 import contextlib
 import hashlib
@@ -27,16 +27,16 @@ from agpo_core.training.update import Learner, Sampler
 
 EXTENDED = (
     "the horizon was {:g}, and is {:g} {} from update {} on: progress, and with it the learning rate, falls "
-    "back to the consumed share of the longer one. Earlier lines tell the progress of their time."
+    "back to the consumed share of the longer horizon. Earlier lines give progress as a share of the shorter one."
 )
 
 
 class Run:
-    """What a run holds: model, optimiser, tasks and engine; its clock and its states; its folder.
+    """Everything that a run holds: model, optimiser, tasks and engine; its clock and its states; its folder.
 
-    The parts of an update are held too, ready for the loop: `sampler` and `learner` (see `update`), `control`,
-    `ranks`, `journal`. What they must remember from one update to the next is here alone, where a checkpoint finds it:
-    horizon, temperature_state, clip_state, kl_state, former_state, step_kl, evaluations.
+    It also holds the objects with which the loop makes an update: `sampler` and `learner` (see `update`), `control`,
+    `ranks`, `journal`. All that must be remembered from one update to the next is held by the run alone, which a
+    checkpoint saves: horizon, temperature_state, clip_state, kl_state, former_state, step_kl, evaluations.
 
     Args:
         config: all settings.
@@ -82,18 +82,18 @@ class Run:
             raise
 
     def close(self) -> None:
-        """Give back what sampling holds; whoever makes a run closes it."""
+        """Free the memory that sampling holds; whoever makes a run closes it."""
         self.engine.close()
 
     def _begin(self, trained_on: dict[str, Task], progress: bool) -> None:
-        """What is trained on, controllers and clock, from the last checkpoint where there is one; the first score."""
+        """Set up problems, controllers and clock, from the last checkpoint if there is one; evaluate a new run."""
         config = self.config
         with _told_in_one_line("decontaminate: "):
             forbidden = self._forbidden(trained_on)
         with _told_in_one_line():
             self.pools = training_problems(config, trained_on, forbidden, self._fitting)
         for problems in (*self.dev.values(), *self.test.values()):
-            self.engine.texts_of(problems)  # a prompt that the chat template cannot render is met before training
+            self.engine.texts_of(problems)  # finds a prompt that the chat template cannot render before training
 
         self.sampler = Sampler(config, self.ranks, self.engine, self.tasks, self.pools, self.reward_model)
         self.scores = Scores(self.ranks, self.engine, self.tasks, self.reward_model, self.reference)
@@ -121,7 +121,7 @@ class Run:
                 self.journal.warn(self.journal.rules.see_start(self.evaluations["dev"][0]))
 
     def _forbidden(self, tasks: dict[str, Task]) -> set[tuple[str, str]]:
-        """Training problems that stand in an evaluation set, as (task, id); the run's folder keeps which, and where."""
+        """Training problems that stand in an evaluation set, as (task, id); a file in the run's folder lists them."""
         found = contaminated_problems(self.config, tasks)
         if found and self.accelerator.is_main_process:
             provenance.write_json(self.run_dir / "decontamination.json", found)
@@ -141,7 +141,7 @@ class Run:
         return {} if count == 0 else first_problems({name: self.tasks[name] for name in names}, split, count)
 
     def evaluate_dev(self) -> None:
-        """Add a point to the learning curves: on dev, and on the training problems where they are few (R++ Fig. 3)."""
+        """Add a point to the learning curves: on dev and, with `train_problems`, on those problems (R++ Fig. 3)."""
         curves = {"dev": self.dev} | ({"train": self.pools} if self.config.train_problems else {})
         for name, problems in curves.items():
             if problems:
@@ -166,7 +166,7 @@ class Run:
         )
 
     def _identity(self) -> dict | None:
-        """Which run this is, on the main process; models and problems by their content, wherever they lie."""
+        """The run's description for a checkpoint, on the main process; models and problems count by content."""
         if not self.accelerator.is_main_process:
             return None
         if self.contents is None:
@@ -179,7 +179,7 @@ class Run:
         return checkpoint.identity(self.config, **self.contents)
 
     def _resume(self) -> float | None:
-        """Take clock and states from the last checkpoint, where there is one; its horizon, if that was shorter."""
+        """Take clock and states from the last checkpoint, if any; returns its horizon if that was shorter."""
         state = checkpoint.load(self.accelerator, self.run_dir, self._identity())
         if state is None:
             return None
@@ -203,14 +203,14 @@ class Run:
 
 
 def _task(setting: str, name: str, *rest) -> Task:
-    """`get_task`; of a name that it does not know, the setting is told."""
+    """`get_task`, with the name of the setting in its error messages."""
     with _told_in_one_line(f"{setting}: "):
         return get_task(name, *rest)
 
 
 @contextlib.contextmanager
 def _told_in_one_line(prefix: str = ""):
-    """Raise a ConfigError where a task, or its data, cannot be had; the message says what to do."""
+    """Raise a ConfigError of one line where a task or its data cannot be loaded; the message says what to do."""
     try:
         yield
     except ConfigError:

@@ -1,4 +1,4 @@
-"""What a policy scores during a run and at its end: the entries of eval.json."""
+"""Evaluations of a policy during a run and at its end: the entries of eval.json."""
 
 from agpo_core.evaluation.evaluate import complete_and_grade, counts_right
 from agpo_core.horizon import Horizon
@@ -12,13 +12,13 @@ from agpo_core.training.reward_model import RewardModel, appraise
 
 
 class Scores:
-    """Asks a policy problems, greedily and with samples; the ranks share the work.
+    """Evaluates a policy on problems, with greedy and with sampled completions; the ranks share the work.
 
     Args:
         ranks: of the run.
         engine: samples from the policy; has the run's settings.
         tasks: by name; they grade.
-        reward_model: is asked beside them; None: there is none.
+        reward_model: gives scores beside the grades; None: there is none.
         reference: the policy before training.
     """
 
@@ -34,7 +34,7 @@ class Scores:
 
         Args:
             problems: of each task.
-            horizon: the tokens are counted there, apart from those of training.
+            horizon: counts the tokens, apart from those of training.
         """
         failures = []
         graded, tokens = complete_and_grade(
@@ -51,7 +51,7 @@ class Scores:
             "tokens": horizon.tokens["train"] + horizon.tokens["probe"],
             "score": scores,
             "macro": sum(scores.values()) / len(scores),
-            "problems": next(iter(sizes.values())) if len(set(sizes.values())) == 1 else sizes,  # a task
+            "problems": next(iter(sizes.values())) if len(set(sizes.values())) == 1 else sizes,  # per task
         }
         if any(too_long.values()):  # counted as wrong
             point["too_long"] = too_long
@@ -63,9 +63,9 @@ class Scores:
         return point, rewards
 
     def at_end(self, problems: dict[str, list[Problem]], horizon: Horizon) -> dict:
-        """The last point with the rewards behind it, and what a problem's sampled completions earn.
+        """The last point with the reward of each problem, and the rewards of sampled completions.
 
-        How many are right is counted where rewards lie in [0, 1]: elsewhere 1 does not mean right.
+        Right completions are counted only where rewards lie in [0, 1]: elsewhere 1 does not mean right.
 
         Args:
             problems, horizon: as in `point`.
@@ -85,7 +85,7 @@ class Scores:
         return point
 
     def _appraise(self, problems: list[Problem], horizon: Horizon) -> dict:
-        """Means over problems of what `reward_model.appraise` gives, over all ranks; too long prompts are left out."""
+        """Means over all ranks' problems of the results of `reward_model.appraise`, without too long prompts."""
         c, ranks = self.config, self.ranks
         problems = [problem for problem, fit in zip(problems, self.engine.fits(problems), strict=True) if fit]
         size = min(c.rollout_batch, forward_prompts(c, ranks.count) * c.group_size)  # as in training

@@ -1,16 +1,17 @@
 """The loop: one update after another, for every on-policy method. (DPO, which is offline, goes to `training.offline`.)
 
-`python -m agpo_core.training.train --run-dir FOLDER` trains what FOLDER/config.yaml says. The same command under the
-`deepspeed` launcher trains it on several ranks (ZeRO-2). A folder whose run is finished is left alone; an unfinished
-run goes on from its last checkpoint. SIGTERM and SIGINT let it write one after the current update, and leave.
+`python -m agpo_core.training.train --run-dir FOLDER` trains the run that FOLDER/config.yaml describes. The same command
+under the `deepspeed` launcher trains it on several ranks (ZeRO-2). A folder whose run is finished is left alone; an
+unfinished run goes on from its last checkpoint. On SIGTERM or SIGINT the run finishes its current update, writes a
+checkpoint and exits.
 
-What the paper leaves open (AGPO §3.3) is a setting of `TrainConfig`, beside what the paper says. What is not a setting:
+What the paper states and what it leaves open (AGPO §3.3) are settings of `TrainConfig`. These choices are not settings:
 
-* A rollout batch is split into minibatches by prompt, in the order in which the prompts were drawn: rank r of R holds
-  every R-th prompt, so that a minibatch is the same set of prompts whatever the number of ranks, and in every epoch.
+* A rollout batch is split into minibatches by prompt, in the order in which the prompts were drawn. Rank r of R holds
+  every R-th prompt, so a minibatch is the same set of prompts in every epoch and for any number of ranks.
 * Policy entropy, step KL and the KL to the reference are taken at temperature 1.
 * Tokens are drawn from the nucleus, while the ratio uses the full vocabulary; `sampler_gap` logs the difference.
-* The learning rate of an update is that of the progress at which the update starts; warm-up begins at a tenth of it.
+* The learning rate of an update follows from the progress at its start; warm-up begins at a tenth of the peak.
 """
 
 import argparse
@@ -45,10 +46,10 @@ def train(
         config: all settings.
         run_dir: the run's folder; receives metrics.jsonl, eval.json, samples.jsonl, checkpoint/, policy/.
         stop_after: leave the run unfinished after this many updates in all (to look at its first updates).
-        interrupts: keeps signals until an update is whole; None: they do what they always do.
+        interrupts: holds signals back until an update is complete; None: signals act as usual.
         progress: print a line at each tenth of the horizon, as the command does.
     Raises:
-        Interrupted: a signal came; the checkpoint holds the update that it came in.
+        Interrupted: a signal came; the checkpoint includes the update in which it came.
     """
     if config.method == "dpo":
         return train_dpo(config, run_dir, stop_after, interrupts, progress)
@@ -76,10 +77,10 @@ def _update_until_done(run: Run, stop_after: int | None, interrupts: Interrupts)
         greedy = sampler.greedy(prompts, prefixes, update)  # ReMax's baseline
         rollouts = sampler.rollouts(prompts, prefixes, tau_P, update)
         run.engine.rest()
-        run.former_state, former_log = control.remember(rollouts)  # a free probe of the next update
+        run.former_state, former_log = control.remember(rollouts)  # a free probe for the next update
         measured = learner.measure(rollouts)
 
-        # The clip radius listens to the step KL of the update before (Eq. 4).
+        # The clip radius depends on the step KL of the previous update (Eq. 4).
         entropies = measured.entropies or [measured.entropy]
         epsilon_P, run.clip_state, clip_log = control.radii(run.clip_state, signals, entropies, run.step_kl)
         beta, run.kl_state, kl_log = control.kl_weight(run.kl_state, measured)
@@ -106,7 +107,7 @@ def _update_until_done(run: Run, stop_after: int | None, interrupts: Interrupts)
         run.journal.log(rollouts, batch, steps, log, failures)
         if crossed(before, horizon.progress, config.eval_every) or horizon.done:
             run.evaluate_dev()
-        leaving = int(ranks.slowest(interrupts.asked))  # on all ranks, where one was asked
+        leaving = int(ranks.slowest(interrupts.asked))  # on all ranks, if one of them got a signal
         if crossed(before, horizon.progress, config.checkpoint_every) or horizon.done or leaving:
             run.save()
         if leaving:
@@ -171,11 +172,11 @@ def _train_and_record(config: TrainConfig, run_dir: Path) -> None:
 
 
 def _finished(config: TrainConfig, run_dir: Path) -> bool:
-    """Whether the folder holds the finished run of these settings, whole; what is missing is said.
+    """Whether the folder holds the complete finished run of these settings; missing files are named.
 
     Raises:
-        FolderError: it holds a finished run of another model, or there is no checkpoint: to compare other settings
-            with, or to make what is missing from.
+        FolderError: it holds a finished run of another model; or the settings differ or files are missing, and there is
+            no checkpoint to go on from.
     """
     record = folder.read_record(run_dir)
     if record is None or record["status"] != "finished":
@@ -189,7 +190,7 @@ def _finished(config: TrainConfig, run_dir: Path) -> bool:
         )
     if record.get("hash", config.hash()) != config.hash():
         if (run_dir / checkpoint.FOLDER).exists():
-            return False  # a longer horizon extends it; whatever else differs is refused by its checkpoint
+            return False  # a longer horizon extends it; the check of its checkpoint refuses any other difference
         raise FolderError(
             f"{run_dir.name} is finished under other settings (hash {record['hash']}, config.yaml now gives "
             f"{config.hash()}): put config.yaml back, or take a new folder."
@@ -208,5 +209,5 @@ def _finished(config: TrainConfig, run_dir: Path) -> bool:
 if __name__ == "__main__":
     try:
         main()
-    except (ConfigError, FolderError, OSError) as error:  # OSError: of the disk, or of a folder's rights
+    except (ConfigError, FolderError, OSError) as error:  # OSError: the disk, or a folder's permissions
         sys.exit(" ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]))

@@ -1,4 +1,4 @@
-"""What an update computes: what it draws, the advantages of that, and the gradient steps on it.
+"""The parts of an update: sampling, advantages, and gradient steps.
 
 `training.train` puts these parts in order, and `training.control` sets temperature, clip radius and KL weight between
 them.
@@ -28,7 +28,7 @@ class Sampler:
     """Draws the prompts and the graded completions of an update.
 
     Args:
-        config: how many, and with which streams.
+        config: how many of them, and the seed of their streams.
         ranks: share the prompts out.
         engine: samples from the policy.
         tasks: by name; they grade.
@@ -57,7 +57,7 @@ class Sampler:
         return self.engine.encode(problems, list(slots))
 
     def probe(self, prompts: Prompts, prefixes: list, update: int) -> Rollouts | None:
-        """The probe, which the controllers read and nobody trains on; None where they need none."""
+        """The probe, which the controllers read and which is never trained on; None where they need none."""
         c = self.config
         if not c.needs_probe:
             return None
@@ -68,7 +68,7 @@ class Sampler:
         return self.score(self.engine.sample(prompts, prefixes, c.probe_size, tau_P, "probe", update))
 
     def greedy(self, prompts: Prompts, prefixes: list, update: int) -> Rollouts | None:
-        """One greedy completion a prompt, whose reward is ReMax's baseline; never trained on. None elsewhere."""
+        """One greedy completion per prompt for ReMax's baseline, never trained on; None for other methods."""
         if self.config.advantage != "greedy_baseline":
             return None
         return self.score(self.engine.sample(prompts, prefixes, 1, self.ranks.per_prompt([0.0]), "probe", update))
@@ -104,19 +104,19 @@ class Sampler:
 def advantages(
     config: TrainConfig, ranks: Ranks, rollouts: Rollouts, measured: Measured, beta: float, greedy: Rollouts | None
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """Advantages of this rank's rollouts, and what a critic is to predict.
+    """Advantages of this rank's rollouts, and the targets of a critic.
 
-    Groups lie whole on a rank. Global statistics are those of all ranks' rollouts, whatever the micro-batching.
+    Every group is on one rank. Global statistics are taken over all ranks' rollouts, whatever the micro-batches.
 
     Args:
         config: which estimator, and its options.
-        ranks: the other rollouts of the update.
+        ranks: give the other ranks' rollouts.
         rollouts: graded.
         measured: the same rollouts, with their log-probabilities and a critic's values.
-        beta: weight of the KL to the reference, for where it is part of the reward.
+        beta: weight of the KL to the reference, used if the KL is part of the reward.
         greedy: ReMax's greedy completions.
     Returns:
-        advantages_B_T, (B, T), or (B, 1) for all tokens of a rollout; returns_B_T, None without a critic.
+        advantages_B_T, (B, T), or (B, 1), one for all tokens of a rollout; returns_B_T, None without a critic.
     """
     c, mask_B_T, kl_B_T = config, measured.mask_B_T, None
     rewards_B = _processed(rollouts.rewards_B, c)
@@ -179,7 +179,7 @@ class Learner:
 
     Args:
         config: the loss, and how it is split into forwards.
-        ranks: share the rollouts; losses and norms are those of all.
+        ranks: share the rollouts; losses and norms are taken over all ranks.
         model: what is trained, prepared by accelerate: the policy, or policy and critic.
         optimiser: of the model, prepared too.
         rates: learning rate of each of its parameter groups, relative to the policy's.
@@ -197,11 +197,11 @@ class Learner:
 
     @property
     def learning_rate(self) -> float:
-        """That of the policy."""
+        """The policy's learning rate."""
         return self.optimiser.param_groups[0]["lr"]
 
     def set_learning_rate(self, progress: float) -> None:
-        """Set what the schedule gives at a progress in [0, 1]; a critic's is relative to it."""
+        """Set the rate that the schedule gives at a progress in [0, 1]; a critic's rate is relative to it."""
         for group, relative in zip(self.optimiser.param_groups, self.rates, strict=True):
             group["lr"] = learning_rate(self.config, progress) * relative
 
@@ -226,7 +226,7 @@ class Learner:
             logps = policy.token_logps_and_T1(logits, part.completion_ids_B_T, part.temperature_B.view(-1, 1, 1))
             for found, values_of in zip((old, old_T1, entropy), (*logps, policy.token_entropy(logits)), strict=True):
                 found.append(values_of)
-            del logits  # before the reference makes its own
+            del logits  # freed before the reference computes its own
             if c.beta > 0:
                 reference.append(self.reference.logps(part, c.shared_prompt))
             if values_B_T is not None:
@@ -287,12 +287,12 @@ class Learner:
         return step if c.critic == "none" else step | {"value_loss": self.ranks.total(value_loss_sum)}
 
     def descend(self, loss: Tensor) -> float | None:
-        """Add the gradient of a part of a step's loss; the last part, of gradient_accumulation_steps, makes the step.
+        """Add the gradient of one part of a step's loss; the last of gradient_accumulation_steps parts makes the step.
 
-        Every rank gives as many parts; the step's loss is their sum over parts and ranks.
+        Every rank gives the same number of parts; the step's loss is the sum over parts and ranks.
 
         Returns:
-            At the last part the norm of the whole gradient, before clipping; else None.
+            At the last part, the norm of the whole gradient before clipping; else None.
         """
         accelerator, norm = self.accelerator, None
         with accelerator.accumulate(self.model):
@@ -321,7 +321,7 @@ class Learner:
         return self.ranks.total(torch.stack(parts).sum())
 
     def _micro(self, rollouts: Tokens) -> list[Tokens]:
-        """Rollouts in parts of the size of a forward."""
+        """Rollouts in parts of the size of one forward pass."""
         return rollouts.parts(forward_prompts(self.config, self.ranks.count))
 
 
@@ -330,10 +330,10 @@ def check_gradient(norm: float, beta: float, update: int) -> None:
 
     Args:
         norm: of the gradient.
-        beta: weight of the KL to the reference, as it was set.
+        beta: weight of the KL to the reference, as configured.
         update: index of the update.
     Raises:
-        FloatingPointError: it is not; says what to try.
+        FloatingPointError: the norm is not finite; the message says what to try.
     """
     if math.isfinite(norm):
         return

@@ -373,7 +373,7 @@ def test_leftovers_of_checkpoints_are_removed_and_the_former_serves_where_the_ne
     (run_dir / "checkpoint" / "optimizer.bin").write_bytes(b"")
     start(run_dir)
     assert "optimizer.bin has 0 bytes, not" in (out := capsys.readouterr().out)
-    assert "The checkpoint before it is taken." in out
+    assert "The checkpoint before it is used." in out
     assert [path.name for path in run_dir.glob("checkpoint*")] == ["checkpoint"]
     assert result(run_dir) == result(finished)
 

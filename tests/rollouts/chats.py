@@ -34,7 +34,7 @@ MISTRAL = (  # no generation prompt, and the system message within the user's
     "{% elif m['role'] == 'user' %}[INST] {{ ns.system + m['content'] }} [/INST]"
     "{% else %} {{ m['content'] }}{{ eos_token }}{% endif %}{% endfor %}"
 )
-CHANNELS = (  # an answer may have several parts: what ends one of them does not end the turn
+CHANNELS = (  # an answer may have several parts: the token that ends a part does not end the turn
     "{% for m in messages %}<|start|>{{ m['role'] }}{% if m['role'] == 'assistant' %}<|channel|>final{% endif %}"
     "<|message|>{{ m['content'] }}{{ '<|return|>' if loop.last and m['role'] == 'assistant' else '<|end|>' }}"
     "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
@@ -53,7 +53,8 @@ AS_TEXT = CHATML.replace("<|im_", "<~im_")  # ChatML whose marks are no tokens
 
 
 class Chat(NamedTuple):
-    """A tokenizer: its template, BOS, EOS, further marks, what it puts around a text, and what ends a turn."""
+    """A tokenizer's properties: its template, BOS, EOS, other marks, the tokens around a text, and the end of a
+    turn."""
 
     template: str | None
     bos: str | None
@@ -88,11 +89,11 @@ CHATS = {
     "no_bos": Chat(None, None, "</s>"),
 }  # fmt: skip
 
-PIECES = ("ab", "th", "e ", "12")  # tokens that no text is split into: what is sampled is not what a text gives
+PIECES = ("ab", "th", "e ", "12")  # tokens that the tokenizer never gives for a text, but that can be sampled
 
 
 def tokenizer_of(chat: str | Chat):
-    """One token a character, a mark or a piece."""
+    """One token for each character, mark or piece."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 

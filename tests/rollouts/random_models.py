@@ -4,7 +4,7 @@ import torch
 
 from agpo_core.tasks.micro import ALPHABET
 
-# What each family calls its sizes; each has 2 layers, width 32 and 4 heads.
+# The names of each family's sizes; each model has 2 layers, width 32 and 4 heads.
 LLAMA = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "intermediate_size": 48, "max_position_embeddings": 128}  # fmt: skip
 GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
@@ -43,7 +43,7 @@ CHAT = "{% for m in messages %}<bos>{{ m.content }}<turn>{% endfor %}"  # a turn
 
 
 def tokenizer(bos: bool = False, pad: str | None = PAD, eos: str | None = EOS, chat_template: str | None = None):
-    """One token a character.
+    """A tokenizer with one token per character.
 
     Args:
         bos: whether a text opens with a token of its own.
@@ -84,7 +84,7 @@ def model_config(family: str, tokenizer, **settings):
 def random_model(family: str, tokenizer, seed: int = 0, **settings):
     """An untrained model whose next token depends on the context.
 
-    Fresh weights are too small for that: they are scaled up.
+    Fresh weights are too small for that, so they are scaled up.
     """
     from transformers import AutoModelForCausalLM
 
@@ -98,7 +98,7 @@ def random_model(family: str, tokenizer, seed: int = 0, **settings):
 
 
 def save(folder, model, tokenizer) -> str:
-    """Both in one folder; returns its path."""
+    """Save model and tokenizer in one folder; returns its path."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)

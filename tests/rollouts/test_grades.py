@@ -96,7 +96,7 @@ def test_a_grader_that_cannot_start_and_an_interrupt_end_the_run(setting, error)
 
 
 class Moody(Toy):
-    """Fails in a way of its own at every fourth first character; else a reward between -5 and 2."""
+    """Fails at every fourth first character, each time in another way; else gives a reward between -5 and 2."""
 
     def grade(self, problem, completion):
         code = ord(completion[0]) if completion else 0
@@ -140,7 +140,7 @@ def test_a_run_can_be_asked_to_end_at_the_first_failure(config, tmp_path):
 
 @pytest.mark.usefixtures("toy_tasks", "fresh_accelerator")
 def test_rewards_are_used_as_they_are_and_not_bounded(config, tmp_path, monkeypatch):
-    """r -> 100 r - 60 leaves what GRPO makes of rewards unchanged."""
+    """r -> 100 r - 60 does not change the advantages that GRPO makes of rewards."""
 
     class Scaled(Toy):
         def grade(self, problem, completion):

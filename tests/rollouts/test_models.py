@@ -125,7 +125,7 @@ def test_a_model_that_reads_text_and_images_trains_on_text(folder, one_update, m
     parts = {"text_config": text, "vision_config": image, "mm_tokens_per_image": 4, "image_token_index": 5}
     monkeypatch.setitem(models.FAMILIES, "gemma3", parts)
     place = Path(folder("gemma3"))
-    edit(place / "config.json", vocab_size=None)  # it stands in the part for text alone
+    edit(place / "config.json", vocab_size=None)  # only the configuration of the text part has it
     row, trained, after = one_update(place, clip="adaptive")
     assert abs(row["sampler_gap"]) < 1.0e-4
     torch.testing.assert_close(logps(load_policy(after)[0]), trained, rtol=0, atol=1.0e-6)
@@ -170,7 +170,7 @@ def test_noise_that_no_setting_switches_off_is_refused_by_name(config, folder, m
     place = folder("gpt2")
     monkeypatch.setattr(model_parts, "nested_configs", lambda model_config: [])
     said = refusal(config, place, max_sequence_tokens=64)
-    assert re.search(r"two forwards of the same weights differ by .* Switch off .*drop.*\.p", said)
+    assert re.search(r"two forward passes with the same weights differ by .* Switch off .*drop.*\.p", said)
 
 
 def test_weights_that_are_no_numbers_are_refused(config, copied):
@@ -239,7 +239,7 @@ def test_a_model_that_caps_attention_logits_gets_attention_that_does(config, fol
         model, _ = load_policy(config(attn_implementation=wanted).replace(model=str(place)))
         found[wanted] = logps(model)
     assert found["auto"].equal(found["eager"])
-    assert (found["sdpa"] - found["eager"]).abs().max() > 0.01  # SDPA leaves the cap out, and says nothing
+    assert (found["sdpa"] - found["eager"]).abs().max() > 0.01  # SDPA silently ignores the cap
 
 
 def test_a_model_without_a_cap_keeps_the_library_s_choice(config, llama):
@@ -377,7 +377,7 @@ def test_an_end_that_is_an_ordinary_token_is_refused(config, copied, where):
     if where == "config.json":
         (copied / "generation_config.json").unlink()
     edit(copied / where, eos_token_id=30)
-    assert re.search("ends at token 30.*ordinary", refusal(config, copied))
+    assert re.search("ends a text at token 30.*ordinary", refusal(config, copied))
     edit(copied / "generation_config.json", eos_token_id=[1, 30])  # one end more than the tokeniser's own
     load_policy(config().replace(model=str(copied)))
 
@@ -489,7 +489,7 @@ def test_a_saved_adapter_loads_everywhere_with_the_same_log_probabilities(config
         name for name, p in model.named_parameters() if p.requires_grad
     }
     assert all(p.requires_grad for p in merged.parameters()) and not hasattr(merged, "peft_config")
-    if base != "tiny-gemma2":  # by itself the library takes attention that leaves the cap out
+    if base != "tiny-gemma2":  # by default the library picks attention that ignores the cap
         for library in (AutoPeftModelForCausalLM, AutoModelForCausalLM):
             torch.testing.assert_close(logps(library.from_pretrained(place)), expected, **MARGIN)
     text = "Is 12 + 3 = 15?"

@@ -1,4 +1,4 @@
-"""Policy and reference: a prompt computed once gives what the plain path gives, for every family."""
+"""Policy and reference: computing a prompt once gives the same as the plain path, for every family."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def right_padded(rows):
 
 
 def make_batch(prompts=PROMPTS, completions=COMPLETIONS, seed=0):
-    """A batch off the policy: old and reference log-probabilities of their own."""
+    """An off-policy batch, whose old and reference log-probabilities differ from the policy's."""
     prompt_ids, prompt_mask = left_padded(prompts)
     ids_B_T, mask_B_T = right_padded(completions)
     B, generator = len(completions), torch.Generator().manual_seed(seed)
@@ -248,7 +248,7 @@ print(growth(backward(lambda x, *_: policy.token_entropy(x))))
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's count of peak memory")
 def test_sampling_and_log_probabilities_of_a_large_vocabulary_add_one_chunk_to_memory():
-    # Large blocks go back at once; else what was freed and kept would count
+    # Large blocks are returned to the system at once; otherwise freed memory that is kept would count
     env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "1000000", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", GROWTH], env=env, capture_output=True, text=True, check=True)
     sampler, one, two, entropy = map(float, done.stdout.split())
@@ -407,7 +407,7 @@ def test_under_lora_the_reference_is_the_policy_at_its_start(config, kind):
     assert reference.kind == ("adapter_disabled" if kind == "auto" else kind)
     whole, _ = load_policy(config())
     start = policy_logps(whole, batch)
-    torch.testing.assert_close(policy_logps(model, batch), start)  # adapters start as nothing
+    torch.testing.assert_close(policy_logps(model, batch), start)  # new adapters change nothing
     for _ in range(2):  # the first step moves one factor of each adapter alone
         one_step(model, c)
     torch.testing.assert_close(reference.logps(batch, shared=True), start)

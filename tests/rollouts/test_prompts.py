@@ -1,4 +1,4 @@
-"""What a model reads and what ends its turn: the same on every path, whatever tokenizer and template it has."""
+"""The tokens that a model reads and that end its turn are the same on every path, for any tokenizer and template."""
 
 import dataclasses
 import re
@@ -32,7 +32,7 @@ def engine_of(name, **params):
 
 
 def read(engine, problems=PROBLEMS):
-    """The tokens that the policy is fed, without padding."""
+    """The tokens that the policy reads, without padding."""
     prompts = engine.encode(problems, list(range(len(problems))))
     return [ids[mask.bool()].tolist() for ids, mask in zip(prompts.prompt_ids_P_S, prompts.prompt_mask_P_S)]
 
@@ -82,7 +82,7 @@ def test_as_text_a_prompt_has_one_bos_before_it_and_nothing_after_it(name):
     engine = engine_of(name, chat_template="never")
     tokenizer = engine.tokenizer
     bos = [tokenizer.bos_token_id] * CHATS[name].around.startswith("<")
-    problems = [*PROBLEMS, Problem("toy", "3", f"{tokenizer.bos_token or ''}x", "")]  # it may bring one along
+    problems = [*PROBLEMS, Problem("toy", "3", f"{tokenizer.bos_token or ''}x", "")]  # this text may begin with BOS
     for problem, ids in zip(problems, read(engine, problems), strict=True):
         text = problem.prompt.removeprefix(tokenizer.bos_token or "")
         assert ids == bos + tokenizer(text, add_special_tokens=False)["input_ids"] or not bos
@@ -193,7 +193,7 @@ def test_a_completion_ends_with_its_turn(name):
         assert CHATS[name].end not in text
         ended += last == end
     assert ended > 5
-    without = engine_of(name, chat_template="never")  # the same model, as text: the mark is one token among others
+    without = engine_of(name, chat_template="never")  # the same model in plain text: the mark is a token like any other
     assert end not in without.stop_ids
 
 

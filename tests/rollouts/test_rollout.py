@@ -378,7 +378,7 @@ def test_a_prompt_that_is_too_long_raises_and_names_the_remedy(make_engine):
 
 
 class Judge:
-    """Gives every completion one reward."""
+    """Gives every completion the same reward."""
 
     def __init__(self, reward):
         self.reward = reward

@@ -39,7 +39,7 @@ ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class StandIn:
-    """What the engine calls of vLLM's LLM, over transformers and one request at a time."""
+    """The methods of vLLM's LLM that the engine calls, made with transformers, one request at a time."""
 
     def __init__(self, model, dtype, max_model_len, seed, **settings):
         assert settings["logprobs_mode"] == "processed_logprobs"
@@ -171,7 +171,7 @@ def sample(engine, problems=PROBLEMS, slots=None, group=3, tau=1.0, phase="train
 
 
 def completions(rollouts):
-    """Each completion's tokens, observations among them."""
+    """Each completion's tokens, with observations."""
     pairs = zip(rollouts.completion_ids_B_T.tolist(), rollouts.present_B_T.tolist(), strict=True)
     return [[i for i, present in zip(ids, mask, strict=True) if present] for ids, mask in pairs]
 
@@ -233,7 +233,7 @@ def test_first_tokens_have_the_frequencies_of_the_nucleus(engines):
 
 
 def test_a_completion_depends_on_its_key_alone(engines):
-    """Not on what was sampled before, on the batch, or on the order: a probe moves no training rollout."""
+    """It does not depend on earlier samples, on the batch, or on the order: a probe changes no training rollout."""
     vllm, _ = engines()
     alone = completions(sample(vllm))
     probe = completions(sample(vllm, phase="probe"))
@@ -286,7 +286,7 @@ class Talk(Toy):
 
 @pytest.mark.parametrize("params", [{}, {"max_turns": 2}, {"max_completion_tokens": 5}, {"max_sequence_tokens": 16}])
 def test_turns_end_with_the_same_token_under_both_engines(engines, params):
-    """Greedily both engines take the same turns; tokens that may close a call and do not are among them."""
+    """With greedy decoding both engines take the same turns, also with tokens that may close a call but do not."""
     vllm, transformers = engines(Talk(), **{"max_completion_tokens": 8, **params})
     problems = [Problem("toy", str(i), prompt, "") for i, prompt in enumerate("ABCDEFGHIJKLMNOP")]
     ours, theirs = (sample(engine, problems, group=1, tau=0.0) for engine in (vllm, transformers))
@@ -370,7 +370,7 @@ def test_the_fingerprint_sees_the_smallest_change_of_any_weight(wide):
         assert fingerprint(model) != first
         with torch.no_grad():
             weight.view(-1)[-1] = former
-    with torch.no_grad():  # two rows change places: the sum of all bits stays
+    with torch.no_grad():  # two rows change places, which leaves the sum of all bits unchanged
         weight = model.get_input_embeddings().weight
         weight[:2] = weight[:2].flip(0)
     assert fingerprint(model) != first
@@ -444,7 +444,7 @@ def test_vllm_sleeps_where_it_can_until_the_next_open(wide, monkeypatch):
 
 @pytest.mark.slow
 def test_a_closed_engine_gives_its_memory_back(wide, monkeypatch):
-    """One after another, each with a cache of a quarter of a gigabyte: the last leaves as little as the first."""
+    """Engines in turn, each with a cache of a quarter of a gigabyte: the last leaves as little behind as the first."""
     pytest.importorskip("vllm", reason="vLLM is not installed")
     cache, left = 2**28, []
     monkeypatch.setattr(vllm_engine, "CPU_CACHE", cache)

@@ -132,7 +132,7 @@ def test_an_inner_gradient_is_that_of_the_librarys_loss_on_the_same_rollouts():
     rng = np.random.default_rng(2)
     old_theta = rng.normal(size=(1, 2, 3))
     theta = old_theta + 0.4 * rng.normal(size=(1, 2, 3))
-    rollouts = [[0, 2, 2, 1], [0, 0, 1, 2], [1, 1, 0, 0]]  # a row a prompt
+    rollouts = [[0, 2, 2, 1], [0, 0, 1, 2], [1, 1, 0, 0]]  # one row per prompt
     counts = np.array([[[row.count(a) for a in range(3)] for row in rollouts]])
     policies = [convergence.policy(x, SMALL) for x in (theta, old_theta)]
     found, stopped = convergence.inner_gradient(*policies, counts, 0.2, SMALL)
@@ -179,7 +179,7 @@ def test_no_policy_exceeds_the_constants(name):
     direction /= np.sqrt((direction**2).sum((1, 2), keepdims=True))
     up, down = (convergence.gradient(theta + sign * 1e-5 * direction, problem) for sign in (1, -1))
     assert np.abs(((up - down) * direction).sum((1, 2)) / 2e-5).max() <= found.smoothness
-    # sampled gradients, one group a prompt
+    # sampled gradients, one group per prompt
     old = convergence.policy(theta, problem)
     counts = rng.multinomial(problem.group_size, old)
     squares = (convergence.inner_gradient(old, old, counts, 0.2, problem)[0] ** 2).sum((1, 2))

@@ -58,7 +58,7 @@ def test_a_controller_answers_from_its_state_alone_and_changes_nothing_but_its_a
 def test_the_kl_weight_of_an_update_is_set_by_the_updates_before(config):
     control = control_of(config("adaptive_kl_ppo", beta=0.1, kl_target=6.0, kl_horizon=32.0))
     state = control.kl.initial_state()
-    first, state, log = control.kl_weight(state, measured(shift=4.0))  # 4 nats a token are 12 a sequence: e = .2
+    first, state, log = control.kl_weight(state, measured(shift=4.0))  # 4 nats per token are 12 per sequence: e = .2
     second, _, _ = control.kl_weight(state, measured(shift=4.0))
     assert first == log["beta"] == 0.1
     assert second == pytest.approx(0.1 * (1 + 0.5 * 0.2))  # K = 16 / 32

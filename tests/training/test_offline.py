@@ -60,7 +60,7 @@ def test_pairs_by_hand(rewards, cut, expected):
 
 @pytest.fixture
 def watched(monkeypatch):
-    """What a run sampled, and the sequences that it computed gradients of: {"rollouts": [...], "rows": [...]}."""
+    """A run's rollouts, and the sequences whose gradients it computed: {"rollouts": [...], "rows": [...]}."""
     seen = {"rollouts": [], "rows": []}
     rollouts, logps = Sampler.rollouts, offline._pair_logps
 
@@ -105,7 +105,7 @@ def test_it_trains_on_the_very_tokens_that_were_sampled(config, tmp_path, watche
 
 
 def trl_dpo(model, tokenizer, pairs, folder, c, batch_size):
-    """The same training by TRL's DPOTrainer, which keeps a copy of the start; returns its log, an entry a step."""
+    """The same training by TRL's DPOTrainer, which keeps a copy of the start; returns its log, one entry per step."""
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
@@ -136,7 +136,7 @@ def trl_dpo(model, tokenizer, pairs, folder, c, batch_size):
     data = Dataset.from_dict(
         dict(zip(("prompt_ids", "chosen_ids", "rejected_ids"), zip(*pairs, strict=True), strict=True))
     )
-    # Of a model with adapters TRL copies these by itself.
+    # With adapters, TRL makes its own copy of them.
     reference = None if c.lora_rank else copy.deepcopy(model).requires_grad_(False)
     trainer = OnTokens(model, reference, arguments, train_dataset=data, processing_class=tokenizer)
     trainer.train()
@@ -188,7 +188,7 @@ def test_its_steps_are_those_of_trl(config, tmp_path, family, params):
 
 
 def test_a_step_with_fewer_pairs_than_micro_batches_is_the_same_step(config, tmp_path):
-    """One pair for two micro-batches: that without a pair counts, and weighs nothing."""
+    """One pair for two micro-batches: the micro-batch without a pair is made too, with weight 0."""
     logs = [
         dpo(Run(config("dpo", dev_problems=0, **params), tmp_path), random_pairs(5))
         for params in ({}, {"micro_batch_prompts": 1})
@@ -259,7 +259,7 @@ def test_the_same_command_trains_it(config, tmp_path, monkeypatch):
 
 
 def results(folder):
-    """What a finished run left: weights, metrics without times, evaluations, pairs without times."""
+    """The files of a finished run: weights, metrics without times, evaluations, pairs without times."""
     rows = [
         {k: v for k, v in row.items() if "seconds" not in k} for row in provenance.read_jsonl(folder / "metrics.jsonl")
     ]
@@ -278,7 +278,7 @@ BREAKS = {
 
 @pytest.fixture(scope="module")
 def whole(config, tmp_path_factory):
-    """What whole runs leave: whole(lora_rank)."""
+    """The files of runs that were not interrupted: whole(lora_rank)."""
     found = {}
 
     def build(lora_rank):
@@ -305,7 +305,7 @@ def test_a_broken_run_goes_on_from_its_pairs_to_the_same_bits(config, tmp_path, 
         patch.setattr(owner, name, until_killed)
         train(config("dpo", lora_rank=lora_rank), tmp_path)
     with open(tmp_path / "pairs.jsonl", "ab") as file:
-        file.write(b'{"update": 3, "pai')  # torn by the power's failure
+        file.write(b'{"update": 3, "pai')  # cut off by a power failure
     drawn = []
     rollouts = Sampler.rollouts
     monkeypatch.setattr(Sampler, "rollouts", lambda self, *rest: drawn.append(rest[-1]) or rollouts(self, *rest))

@@ -9,7 +9,7 @@ from agpo_core.training.ranks import Ranks
 
 
 def ranks_of(parts: list[torch.Tensor], prompts: int) -> list[Ranks]:
-    """The ranks that hold these parts, as each sees the others: what one gathers, all have given."""
+    """Ranks that hold these parts: whatever one of them gathers contains the parts of all."""
     width = max(part.shape[-1] for part in parts)
 
     def padded(part, dim=-1):

@@ -1,4 +1,4 @@
-"""Every recipe runs in the loop, learns, and becomes another where it should."""
+"""Every recipe runs in the loop, learns, and equals another recipe where it should."""
 
 import math
 
@@ -37,14 +37,14 @@ def run(config, tmp_path, toy_tasks):
 
 
 def assert_same(found, expected, but=()):
-    """The same metrics, those named apart, and the same weights, bit for bit."""
+    """Check for the same metrics, except those named, and the same weights, bit for bit."""
     for row, other in zip(found[0], expected[0], strict=True):
         assert {k: v for k, v in row.items() if k not in but} == {k: v for k, v in other.items() if k not in but}
     assert all(found[1][name].equal(weight) for name, weight in expected[1].items())
 
 
 def alone(method):
-    """What a method of one completion a prompt needs to draw as many rollouts as the others."""
+    """The settings with which a method of one completion per prompt draws as many rollouts as the others."""
     return {"prompts_per_update": 16} if RECIPES[method].settings.get("group_size") == 1 else {}
 
 
@@ -58,7 +58,7 @@ def test_every_recipe_moves_the_policy_with_finite_metrics(run, method):
     assert rows[0]["step_kl"] != 0
 
 
-# -- one method becomes another
+# -- one method equals another
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.03])
@@ -126,7 +126,7 @@ def test_mixed_scaling_is_grpo_where_all_of_it_is_local_and_reinforce_pp_baselin
 
 
 def test_bounded_and_scaled_rewards_reach_the_estimator(run):
-    # Rewards are 0 or 1: bounding them to .5 halves them, scaling by 2 undoes it.
+    # Rewards are 0 or 1: a bound of .5 halves them, and the scale 2 undoes that.
     assert_same(run("dr_grpo", reward_clip=0.5, reward_scale=2.0), run("dr_grpo"))
     clipped, _ = run("dr_grpo", reward_clip=0.5)
     assert clipped[0]["reward"] == run("dr_grpo")[0][0]["reward"]  # what is logged is the task's reward

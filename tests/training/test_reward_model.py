@@ -53,7 +53,7 @@ def folder(learned, tmp_path_factory):
 
 
 def rollouts_of(tokenizer, prompts, texts, ends=None):
-    """Rollouts of given texts, `ends` of which are closed by the end-of-sequence token."""
+    """Rollouts of given texts; where `ends` is true, a text ends with the end-of-sequence token."""
     problems = [Toy().problems("train")[i] for i in range(len(prompts))]
     encoded = tokenizer(prompts, return_tensors="pt", padding=True)
     ends = [True] * len(texts) if ends is None else ends
@@ -236,7 +236,7 @@ def test_what_is_no_reward_model_is_refused_with_the_remedy(config, learned, fol
         load(tmp_path / "two")
     other = random_model("qwen2")[1]
     other.add_tokens(["<tool>"])
-    with pytest.raises(ConfigError, match="numbers tokens otherwise"):
+    with pytest.raises(ConfigError, match="has other token ids"):
         load_reward_model(config(reward="model", reward_model=folder), other)
 
 
@@ -287,7 +287,7 @@ def test_the_recorded_grid_crosses_normaliser_and_placement_and_nothing_else():
 
 
 class CountsA:
-    """A reward model by hand, linear in the completion: 2 per character, -10 to begin with. No grade looks like it."""
+    """A reward model by hand: 2 for each character of the completion, minus 10. No grade has such values."""
 
     def score(self, rollouts):
         return torch.tensor([2.0 * len(text) - 10.0 for text in rollouts.texts])
@@ -308,7 +308,7 @@ def by_hand(monkeypatch):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """The rewards that the estimator was given, the rollouts, and their gold: what a run saw."""
+    """The data of a run: the rewards that its estimator got, the rollouts, and their gold rewards."""
     kept = {"rewards": [], "rollouts": []}
     estimator, rollouts = group_advantages, Sampler.rollouts
 

@@ -1,4 +1,4 @@
-"""What a run is trained on, tested on, and how often it is asked."""
+"""The problems that a run is trained and tested on, and how often it is evaluated."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Rules that warn: each speaks where it must, is silent next to that, and speaks once."""
+"""The rules of warnings: each warns where it must, is silent just outside that case, and warns only once."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def test_a_rule_speaks_and_names_the_remedy(rule, config, seen, message):
     ("rule", "config", "seen"),
     [
         ("clip_is_inert", resolve("grpo", minibatches=1, epochs=2), []),
-        ("ratio_at_another_temperature", resolve("agpo"), rows(1, tau=1.2)),  # the ratio knows it
+        ("ratio_at_another_temperature", resolve("agpo"), rows(1, tau=1.2)),  # the ratio uses the same temperature
         ("ratio_at_another_temperature", resolve("agpo", ratio_temperature="model"), rows(1, tau=1.05)),
         ("kl_noise_is_normalised", resolve("grpo"), rows(1, equal_groups=1.0)),  # k3 as a loss
         (

@@ -1,4 +1,4 @@
-"""Turns with a tool: what is sampled, what is read, and that only what was sampled counts."""
+"""Turns with a tool: which tokens are sampled and which are only read, and that only sampled tokens count."""
 
 import dataclasses
 import re
@@ -63,8 +63,8 @@ def sample(engine, problems=PROBLEMS, slots=None, group=3, tau=1.0, **key):
 def scripted(make_engine, monkeypatch):
     """Let the policy write a given text in each completion: scripted(["<3*4>12$"], Sums(), max_turns=2).
 
-    The script is read at the number that keys the random stream, so that it says which number a token was drawn at.
-    The log-probabilities are the model's.
+    The script is read at the index of the random stream, so a completion shows at which index each token was drawn. The
+    log-probabilities are the model's.
     """
 
     def make(scripts, task=None, problems=None, **params):
@@ -102,7 +102,7 @@ def marks(found, row=0):
 def test_a_call_is_answered_and_the_policy_writes_on(scripted):
     engine, found = scripted(["<3*4>12$", "7$"])
     assert found.transcripts == ["<3*4>=12;12", "7"]
-    assert found.texts == ["<3*4>12", "7"]  # what is graded holds nothing that the policy did not write
+    assert found.texts == ["<3*4>12", "7"]  # only what the policy wrote is graded
     assert [marks(found, row) for row in (0, 1)] == ["sssssoooosss", "ss.........."]
     assert engine.tokenizer.decode(found.completion_ids_B_T[0]) == "<3*4>=12;12<eos>"
     assert found.sampler_logps_B_T[~found.mask_B_T].eq(0).all()
@@ -201,7 +201,7 @@ def test_a_call_in_the_last_turn_ends_the_completion_unanswered(scripted, turns,
     ("tokens", "transcript", "truncated"),
     [
         (8, "<3*4>=12;12", False),
-        (7, "<3*4>=12;12", True),  # the end-of-sequence token is one too many
+        (7, "<3*4>=12;12", True),  # there is no room for the end-of-sequence token
         (6, "<3*4>=12;1", True),
         (5, "<3*4>", True),  # nothing can be sampled after the call: the tool is not asked
         (4, "<3*4", True),
@@ -226,7 +226,7 @@ def test_the_limit_of_sampled_tokens_spans_all_turns(scripted, tokens, transcrip
     ],
 )
 def test_the_limit_of_all_tokens_counts_prompt_and_observations(scripted, tokens, transcript, truncated):
-    # The prompt beside it is shorter, and its padding is no token.
+    # The other prompt is shorter, and its padding does not count as tokens.
     problems = [Problem("toy", "0", "AB", ""), Problem("toy", "1", "A", "")]
     _, found = scripted(["<3*4>12$", "5$"], problems=problems, max_sequence_tokens=tokens, max_completion_tokens=8)
     assert found.transcripts == [transcript, "5"]
@@ -383,7 +383,7 @@ def test_another_engine_takes_the_same_turns_with_python_as_its_tool(config):
         (2, 1, sum(map(len, turns[1]))),
         (0, 0, len("at once")),
     ]
-    assert engine.batches == [[0, 1, 2], [0, 1], [1]]  # all that wait are answered together, and go on together
+    assert engine.batches == [[0, 1, 2], [0, 1], [1]]  # all waiting rows are answered together and go on together
 
 
 # -- only what was sampled counts
@@ -491,7 +491,7 @@ def test_starts_that_call_can_be_made_and_loaded(tmp_path, config, capsys, monke
     losses = [float(loss) for loss in re.findall(r"products(?:-hard)?-3: loss (\S+),", capsys.readouterr().out)]
     assert len(losses) == 2
     for kind, loss in zip(tool_start.KINDS, losses, strict=True):
-        assert 4 < loss < 7  # nearly untrained: about ln 160 = 5.1 nats a token
+        assert 4 < loss < 7  # nearly untrained: about ln 160 = 5.1 nats per token
         c = config(model=str(tmp_path / f"{kind}-3"))
         engine = TransformersEngine(*load_policy(c), c, {"toy": Sums()})
         assert sample(engine).mask_B_T.any(dim=1).all()
@@ -529,7 +529,7 @@ def trained(config, folder, stops=(None,)):
 
 @pytest.mark.parametrize("method", ["grpo", "ppo", "reinforce_pp_k", "reinforce_pp_baseline", "remax", "agpo"])
 def test_methods_train_on_what_was_sampled_alone(config, tmp_path, talk, monkeypatch, method):
-    """With the whole vocabulary, sampler and policy agree on every sampled token, and on no other is it looked at."""
+    """With the whole vocabulary, sampler and policy agree on every sampled token; other tokens are not compared."""
     seen, log = [], Journal.log
     monkeypatch.setattr(Journal, "log", lambda self, r, *args: (seen.append(r), log(self, r, *args)))
     c = config(method, top_p=1.0, max_completion_tokens=8, dev_problems=0, test_problems=0, horizon=2.0)
@@ -537,7 +537,7 @@ def test_methods_train_on_what_was_sampled_alone(config, tmp_path, talk, monkeyp
     sampled = 0
     for row, rollouts in zip(rows, seen, strict=True):
         B = len(rollouts.texts)
-        # A character is a token, a special one too, and every end that is no cut is one.
+        # Each character is one token, and so is each special token; a completion that was not cut has an end token.
         texts = "".join(rollouts.texts).replace("<pad>", "p").replace("<unk>", "u")
         sampled += len(texts) + int((~rollouts.truncated_B).sum())
         assert row["tokens_train"] == sampled

@@ -1,4 +1,4 @@
-"""The loop: what it draws, counts, logs and saves, and that a run can be broken off anywhere."""
+"""The loop: what it draws, counts, logs and saves, and that a run can be interrupted anywhere and resumed."""
 
 import math
 import sys
@@ -33,7 +33,7 @@ TIMES = {"seconds", "seconds_left"}
 
 @dataclass
 class Result:
-    """What a run left in its folder."""
+    """The results in a run's folder."""
 
     folder: Path
 
@@ -56,7 +56,7 @@ class Result:
         return load_file(self.folder / "policy" / "model.safetensors")
 
     def assert_same(self, other):
-        """The same metrics, evaluations and final weights, bit for bit."""
+        """Check for the same metrics, evaluations and final weights, bit for bit."""
         assert self.untimed == other.untimed
         assert self.evaluations == other.evaluations
         assert_same_weights(self.weights, other.weights)
@@ -178,7 +178,7 @@ def test_probe_tokens_are_counted_and_never_trained_on(config, tmp_path, grpo, m
     probed = []
 
     def other_probe(self, prompts, prefixes, group, tau_P, phase, update, first_sample=0):
-        if phase == "probe":  # other content: samples of a far-away update
+        if phase == "probe":  # other content: samples keyed by another update
             probed.append(sample(self, prompts, prefixes, group, tau_P, phase, update + 1000, first_sample))
             return probed[-1]
         return sample(self, prompts, prefixes, group, tau_P, phase, update, first_sample)
@@ -207,7 +207,7 @@ def test_the_probe_is_drawn_at_the_base_temperature_with_its_own_size(config, tm
     row = run(c, tmp_path / "run").rows[0]
     tau_base = pytest.approx([1.1] * 4)
     assert seen == [("probe", 2, tau_base), ("train", 4, pytest.approx([row["tau"]] * 4))]
-    assert row["tau"] > 1.1  # literal start: heated
+    assert row["tau"] > 1.1  # Ū_0 = 0 as printed raises the temperature
 
 
 # -- horizon, prompts, evaluation
@@ -247,7 +247,7 @@ def test_tasks_take_turns_and_each_walks_through_its_pool(config, tmp_path):
     drawn = [[(p.task, p.id) for p in walk.sampler.prompts(u).problems] for u in range(24)]
     assert all([task for task, _ in update] == ["a", "b", "a", "b"] for update in drawn)
     for task in "ab":
-        ids = [i for update in drawn for t, i in update if t == task]  # two a update
+        ids = [i for update in drawn for t, i in update if t == task]  # two per update
         first, second = ids[:24], ids[24:]
         assert sorted(first) == sorted(second) == sorted(f"train-{i}" for i in range(24))
         assert first != second
@@ -508,7 +508,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run(config, tmp_path, monkeypat
         run(config(), tmp_path / "run")
 
 
-# -- options of the objective, where a hand can follow them
+# -- options of the objective, where they can be worked out by hand
 
 
 def test_dropped_groups_leave_loss_and_mean(config, tmp_path, recorded):
@@ -631,7 +631,7 @@ def test_in_the_scope_of_a_prompt_each_group_has_its_own_radius_and_temperature(
 
 
 def test_the_radii_of_the_authors_code_are_those_of_a_plain_loop(config, tmp_path, monkeypatch):
-    """Each prompt has its own H, EMA(H) folds prompt by prompt, the step KL's average once an update."""
+    """Each prompt has its own H; EMA(H) is updated with every prompt, the step KL's average once per update."""
     seen, update = [], AdaptiveClip.update
 
     def watch(self, state, signals):
@@ -673,7 +673,7 @@ def assert_finite(result):
                 assert math.isfinite(number), key
 
 
-OPTIONS = [  # of every decision that is a setting: the values beside the default
+OPTIONS = [  # for every decision that is a setting, the values other than the default
     {"ratio": "sequence"},
     {"ratio": "sequence_geo"},
     {"aggregation": "token_mean"},
@@ -758,7 +758,7 @@ def test_one_gradient_step_a_batch_warns_that_the_clip_is_inert(config, tmp_path
 def test_learning_rate_by_hand(config):
     c = config(learning_rate=1.0e-3, warmup=0.2)
     expected = {
-        0.0: 1e-4,  # a tenth of the peak: the first update must not be void
+        0.0: 1e-4,  # a tenth of the peak, so that the first update changes something
         0.01: 1e-4,  # .01 / .2 < .1
         0.1: 5e-4,  # .1 / .2
         0.2: 1e-3,
@@ -777,7 +777,7 @@ def test_the_learning_rate_of_an_update_is_that_of_the_progress_at_its_start(agp
     assert [row["learning_rate"] for row in agpo.rows] == expected
 
 
-# -- broken off and resumed
+# -- interrupted and resumed
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3, 4])  # checkpoints are at 2, 4 and 5
