@@ -1,7 +1,7 @@
-"""One profile a benchmark: its rules as data.
+"""One profile for each benchmark: its grading rules as data.
 
-One string means different things in different benchmarks, so no single rule serves all: MATH's 28 % is 28 and CMATH's
-12 % is 0.12; the blanks of a cloze are ordered and MATH's lists are not.
+One string means different things in different benchmarks, so no single rule serves all. In MATH 28 % is 28, in CMATH
+12 % is 0.12. The blanks of a cloze answer are ordered, the lists of MATH are not.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ class Profile:
 
     Args:
         name: the benchmark.
-        rules: names of the reading rules (`rules.RULES`), tried in order; what none reads is no answer, or, where
-            formulas are asked for, equals what is written the same.
-        kind: what its answers are: "number", "formula", "letters", "roles", "output".
-        otherwise: the rule of `extraction.LAST` for responses that state no answer.
+        rules: names of the reading rules (`rules.RULES`), tried in order. A text that none can read is no answer;
+            where answers are formulas, it equals only its own spelling.
+        kind: what its answers are: "number", "formula", "letters", "roles" or "output".
+        otherwise: the name of the rule in `extraction.LAST` that finds an answer in responses that state none.
         percent: "drop" (28 % is 28) or "value" (12 % is 0.12).
         equations_stay: whether a coordinate's equation must be written as one (x = -3/2 for a directrix).
-        keeps_form: whether a gold that is left unreduced asks for that form. It is taken to where both its numbers
-            have two digits: no counting or subtracting of parts gives such a gold.
-        unevaluated: whether an expression that was not worked out (2*3, 2^5) counts for a gold that is a value. It does
-            in evaluation, as in the published scorings; as a reward and in a vote it is no answer: see `for_rewards`.
+        keeps_form: whether an unreduced gold whose two numbers have two digits or more asks for that form. (Counting
+            or subtracting parts gives no such gold.)
+        unevaluated: whether an expression that was not worked out (2*3, 2^5) equals a gold that is a value. In
+            evaluation it does, as in the published scorings; as a reward and in a vote it is no answer, see
+            `for_rewards`.
     """
 
     name: str
@@ -42,11 +43,11 @@ class Profile:
 
     @property
     def whole(self) -> bool:
-        """Whether an answer is taken as it is, without cleaning: program output, statements of roles."""
+        """Whether an answer is read without cleaning: program output and statements of roles are."""
         return self.kind in ("roles", "output")
 
     def for_rewards(self) -> Profile:
-        """The same rules, by which an expression that was not worked out earns nothing."""
+        """The same profile, except that an expression that was not worked out earns nothing."""
         return replace(self, unevaluated=False)
 
 
@@ -71,7 +72,7 @@ _PROFILES = [
 ]
 PROFILES = {profile.name: profile for profile in _PROFILES}
 
-# Names under which benchmarks go elsewhere, without case, blanks and punctuation; years and suffixes may follow.
+# Other names of the benchmarks, in lower case without blanks and punctuation; years and suffixes may follow.
 _ALIASES = {
     "gsm8k": "gsm8k", "gsm": "gsm8k", "cmath": "cmath", "math500": "math500", "math": "math", "hendrycksmath": "math",
     "minervamath": "ocw", "ocw": "ocw", "ocwcourses": "ocw", "orz": "orz", "orz57k": "orz", "dapo": "dapo",
@@ -85,13 +86,13 @@ _ALIASES = {
 
 
 def get_profile(name: str | Profile) -> Profile:
-    """The profile of a benchmark, under the name of this project or the benchmark's own.
+    """The profile of a benchmark, by the name that this project or the benchmark itself uses.
 
     >>> get_profile("HMMT Feb 2024").name, get_profile("GaokaoMath-Cloze").name, get_profile("MMLU-STEM").name
     ('hmmt24', 'gaokao_cloze', 'mmlu_stem')
 
     Raises:
-        ValueError: no profile has that name; the message lists those there are.
+        ValueError: no profile has that name; the message lists the names.
     """
     if isinstance(name, Profile):
         return name

@@ -1,4 +1,4 @@
-"""Collected cases: pairs of a gold and a candidate with the verdict they should get, and how a grader does on them."""
+"""Test cases for graders (a gold, a candidate and the right verdict), and the report of a grader's errors on them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Case:
 
 
 def load_cases(path: str | Path) -> list[Case]:
-    """The cases of a JSON-lines file; fields other than those of `Case` are left alone.
+    """The cases of a JSON-lines file; fields other than those of `Case` are ignored.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a line is not UTF-8 or not a case, or names an unknown benchmark; the message has file and line.
+        ValueError: a line is not UTF-8, is not a case, or names an unknown benchmark; the message names file and line.
     """
     path, cases = Path(path), []
     if not path.is_file():
@@ -64,7 +64,7 @@ def judge(cases: Iterable[Case], grader: Callable[[str, str, str], bool] = equiv
 
 
 def report(judged: list[tuple[Case, bool]]) -> str:
-    """Accuracy, false accepts and false rejects by kind, then every miss, then one line of totals."""
+    """A table of accuracy, false accepts and false rejects by kind; then every wrong verdict; then a line of totals."""
     kinds: dict[str, list[tuple[Case, bool]]] = {}
     for case, verdict in judged:
         kinds.setdefault(case.kind, []).append((case, verdict))
@@ -83,16 +83,17 @@ def report(judged: list[tuple[Case, bool]]) -> str:
 
 
 def _counts(judged: list[tuple[Case, bool]]) -> tuple[int, int, int]:
-    """Right verdicts, false accepts, false rejects."""
+    """The numbers of right verdicts, false accepts and false rejects."""
     accepts = sum(verdict and not case.should_match for case, verdict in judged)
     rejects = sum(case.should_match and not verdict for case, verdict in judged)
     return len(judged) - accepts - rejects, accepts, rejects
 
 
 def math_verify_alone(gold: str, candidate: str, benchmark: str = "") -> bool:
-    """math-verify's own verdict, with its defaults: five seconds by a signal, so from the main thread; for comparison.
+    """The verdict of the library math-verify with its default settings, for comparison.
 
-    Without its timeouts a factorial such as (5^12)! holds it up for minutes.
+    Its default timeout of five seconds works by a signal, so call this from the main thread. Without the timeout, a
+    factorial such as (5^12)! takes minutes.
     """
     from math_verify import parse, verify
 
@@ -106,7 +107,7 @@ def seconds_per_thousand(
     grader: Callable[[str, str, str], bool] = equivalent,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Time of a thousand gradings by a clock in seconds, every answer read anew: what `bench` reports."""
+    """Seconds that a thousand gradings take, by `clock`, with an empty cache at the start; `bench` reports this."""
     forget()
     start = clock()
     for case in cases:

@@ -1,4 +1,4 @@
-"""The first layer: one spelling for what can be typed in many ways. Nothing here changes what an answer says.
+"""Cleaning: one spelling for what can be typed in many ways. Nothing here changes what an answer says.
 
 Unicode is folded into LaTeX (½, ², π, ∞, ①, full-width forms), invisible characters are dropped, LaTeX's spacing and
 its synonyms are folded into one form, and the wrappers that surround an answer (\\boxed, dollars, bold) are taken off.
@@ -41,7 +41,7 @@ _SYMBOLS |= {
 _RUNS = pattern(f"[{''.join(_SUPERSCRIPTS)}]++|[{''.join(_SUBSCRIPTS)}]++")
 _CIRCLED = pattern("[①-⑳]")
 
-# What is typed differently and says the same, a character for a character: digits, hyphens, blanks.
+# Characters that are typed differently and mean the same: each digit, hyphen and blank becomes its ASCII character.
 _TYPED = {
     c: str(d) for c in map(chr, range(0x80, sys.maxunicode + 1)) if (d := unicodedata.decimal(c, None)) is not None
 }
@@ -53,7 +53,7 @@ _THIN = pattern("(?<=\\d)[\u00a0\u2009\u202f\u2007](?=\\d{3}(?!\\d))")
 
 
 def fold_typed(text: str) -> str:
-    """A text with the digits, hyphens and blanks of ASCII, without invisible marks and blanks between thousands.
+    """A text with ASCII digits, hyphens and blanks, without invisible characters and without blanks between thousands.
 
     >>> fold_typed("‑５"), fold_typed("12\u202f345")
     ('-5', '12345')
@@ -61,7 +61,7 @@ def fold_typed(text: str) -> str:
     return text if text.isascii() else _THIN.sub("", text).translate(_TYPED)
 
 
-# LaTeX commands with one meaning here and several spellings. A command's name ends where its letters do.
+# LaTeX commands that have one meaning here and several spellings.
 _SYNONYMS = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "leq": "le",
     "leqslant": "le",
@@ -84,7 +84,7 @@ _COMMAND = pattern(r"\\([A-Za-z]++|[^A-Za-z])", re.S)
 
 
 def fold_unicode(text: str) -> str:
-    """Unicode's mathematical characters as LaTeX, full-width forms as ASCII, invisible characters dropped.
+    """A text with LaTeX for Unicode's mathematical characters and ASCII for full-width forms, without invisible ones.
 
     Case: `(-∞,0)∪(0,1]`, `10；5`, `−10`, `12％`, `①③④`.
     """
@@ -100,7 +100,7 @@ def fold_unicode(text: str) -> str:
         elif char in _SYMBOLS:
             out.append(_SYMBOLS[char])
         elif unicodedata.category(char) in ("Cf", "Cc", "Co", "Cs"):
-            continue  # direction marks, zero-width joiners, surrogates: invisible, so they carry no answer
+            continue  # direction marks, zero-width joiners, surrogates: they are invisible, so no answer is in them
         else:
             out.append(_compatible(char))
     return "".join(out)
@@ -131,7 +131,7 @@ _WRAPPED_MATH = pattern(r"\\(?:text|mathrm) ?\{ ?\$([^$]{1,400})\$ ?\}")
 
 
 def fold_latex(text: str) -> str:
-    """LaTeX's synonyms as one command, its spacing as a space, its thousands separators gone.
+    """A text with one command for LaTeX's synonyms, blanks for its spacing, and no thousands separators.
 
     Case: `10,\\!080`, `11,\\! 111,\\! 111,\\! 100`, `10{,}000`, `\\left(3,4\\right]`, `\\dfrac43`.
     """
@@ -275,7 +275,7 @@ _CONDITION = pattern(r"\||\\mid|:")
 
 
 def braced(text: str) -> str | None:
-    """The inside of \\{ ... \\} that is the whole string, unless it is a set by condition."""
+    """The inside of \\{ ... \\} where that is the whole string; None otherwise, and for a set given by a condition."""
     match = _SET.fullmatch(text)
     if not match or "\\{" in match[1] or _CONDITION.search(match[1]):
         return None

@@ -1,14 +1,15 @@
-"""From a response to its answer: where it states one, and what stands last where it does not.
+"""Finds a response's answer: the one that it states, or, where it states none, a value at its end.
 
-One order of evidence, for all benchmarks:
+The order of evidence is the same for all benchmarks:
 
-    1. what comes after `</think>`, inside the last `<answer>`, before the next problem that a base model makes up
-    2. of the statements there (a \\boxed, a line of "####", a sentence of "the answer is"), the last complete one; one
-       that denies or leaves open what it names is an answer that nothing equals
-    3. in a statement: what follows its last "=", else its first clause that says a value
-    4. without a statement: what stands last, in a sentence that is finished and denies nothing
+    1. Only one part of the response is searched: what comes after `</think>`, inside the last `<answer>`, and before
+       the next problem that a base model makes up.
+    2. A statement is a \\boxed, a line with "####", or a sentence such as "the answer is ...". The last complete
+       statement counts. One that denies its value or leaves it open gives an answer that equals nothing.
+    3. Within a statement, what follows the last "=" counts; without "=", the first clause that says a value.
+    4. Without a statement, the last value counts, if its sentence is finished and denies nothing.
 
-What is found is a piece of the response; reading it comes after.
+The answer found is a piece of the response; the reading rules come after.
 """
 
 from __future__ import annotations
@@ -23,24 +24,31 @@ from agpo_core.grading.numerals import DECIMAL, FRACTION, MIXED, POWER_OF_TEN, S
 from agpo_core.grading.patterns import any_of, pattern
 from agpo_core.grading.words import CHINESE_NUMERAL
 
-LONGEST = 200_000  # characters of a response that are looked at, its end
-TAIL = 20_000  # of them, those in which an answer is looked for
+LONGEST = 200_000  # characters at a response's end in which the tags are searched
+TAIL = 20_000  # characters at the end of the part that is left, in which an answer is searched
 LONGEST_LINE = 1000  # characters of a statement
-MOST = 20  # statements that are read, from the last
+MOST = 20  # statements that are read, counted from the last
 
-Reads = Callable[[str], bool]  # whether the profile's rules make something of a piece
+Reads = Callable[[str], bool]  # whether the profile's rules can read a piece
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Where a response says its answer: `body` is what it says; `kind` is "box", "mark", "cue" or "denied"."""
+    """A place where a response says its answer.
+
+    Attributes:
+        at: the index of its first character.
+        kind: "box" (\\boxed), "cut" (a \\boxed that is not closed), "mark" (####), "cue" (a sentence), "open" (a
+            sentence with "may be" or "could be") or "denied" (a statement that denies its value).
+        body: what it says.
+    """
 
     at: int
     kind: str
     body: str
 
 
-# -- the part of a response that states
+# -- the part of a response that is searched
 
 _NEXT = pattern(
     r"\n[ \t]{0,9}\n[ \t]{0,9}(?:#{1,6} |\*\*)?(?:Q|Question|Problem|Exercise|Human|User|Instruction|Input|问题"
@@ -53,7 +61,7 @@ _ANSWERED = pattern(
 
 
 def statement_part(text: str) -> str:
-    """A response as far as it states: after its thinking, inside its answer tags, before the next problem."""
+    """The part of a response that is searched: after its thinking, inside its answer tags, before the next problem."""
     text = text[-LONGEST:]
     if "</think>" in text:
         text = text.rpartition("</think>")[2]
@@ -66,14 +74,14 @@ def statement_part(text: str) -> str:
     return text[: following.start()] if following else text
 
 
-# A mark of bold at the head or the end of a word; the power in 2**10 and in 2 ** 10 stays.
+# Two asterisks for bold at the start or the end of a word; the power in 2**10 and in 2 ** 10 stays.
 _BOLD = pattern(r"(?<![\w)\]}])\*\*(?=\S)|(?<=\S)\*\*(?![\w(\[{\\$-])")
 _BLANKS = pattern(r"[^\S\n]++")
 _LINES = pattern(r"\n{3,}+")
 
 
 def end_of(text: str) -> str:
-    """The end of a response without bold, with runs of blanks as one."""
+    """The end of a response without bold, each run of blanks replaced by one."""
     return _BOLD.sub("", _LINES.sub("\n\n", _BLANKS.sub(" ", fold_typed(text[-TAIL:]))))
 
 
@@ -112,7 +120,7 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 def _boxed(text: str) -> list[Statement]:
-    """The boxes of a response, those together where only "and", a comma or the next bullet stands between."""
+    """The boxes of a response; boxes with only "and", a comma or the next bullet between them are one statement."""
     found: list[Statement] = []
     groups: list[list[tuple[int, int, str]]] = []
     words: list[str] = []
@@ -139,7 +147,7 @@ def _boxed(text: str) -> list[Statement]:
     for opened in _BOX.finditer(text):
         pass
     if opened and opened["bare"] is None and not any(one.at <= opened.start() < groups[-1][-1][1] for one in found):
-        found.append(Statement(opened.start(), "cut", ""))  # the response ends in it
+        found.append(Statement(opened.start(), "cut", ""))  # the response ends inside a box
     return found
 
 
@@ -170,7 +178,7 @@ def _cued(text: str) -> list[Statement]:
     found: list[Statement] = []
     for match in list(_CUE.finditer(text))[-2 * MOST :]:
         start = match.end()
-        if match[0][-1:].isalnum() and match["link"] is None and match["zh"] is None:  # "answer", and the line ends
+        if match[0][-1:].isalnum() and match["link"] is None and match["zh"] is None:  # the line ends after "answer"
             line = text.rfind("\n", 0, match.start()) + 1
             if not _HEADING.fullmatch(text[line:start]):
                 continue
@@ -194,7 +202,7 @@ def _cued(text: str) -> list[Statement]:
 
 
 def _line_from(text: str, start: int) -> str:
-    """What is said from a place on: to the end of the line, or the first line that says anything, or a display."""
+    """The text from `start` to the end of its line (blank lines are skipped), or to the end of a displayed formula."""
     rest = text[start : start + LONGEST_LINE]
     rest = rest.lstrip(" *_\"'").lstrip("\n ")
     if display := _DISPLAY.match(rest):
@@ -214,7 +222,7 @@ def _marked(text: str) -> list[Statement]:
 
 
 def statements(text: str) -> list[Statement]:
-    """All statements of the end of a response, in order; a sentence that holds a box is stated by the box."""
+    """All statements of the end of a response, in order; of a sentence with a box, the box is the statement."""
     boxed = _boxed(text)
     cued = _cued(text)
     found = list(boxed)
@@ -229,7 +237,7 @@ def statements(text: str) -> list[Statement]:
 
 # -- what a sentence says
 
-# at the head of a clause that says when, not what
+# at the start of a clause that says when or how, not what the answer is
 _PREPOSITIONS = """
 after over in within during for with if when by at on since before of from until given through
 """
@@ -290,7 +298,7 @@ _CUTS = (
 
 
 def sentence_of(body: str) -> str:
-    """A statement's first sentence. Case: "18. First 2 eggs"; "1.5" and "4:30 p.m." have no end inside."""
+    """A statement's first sentence. Case: "18. First 2 eggs" gives "18"; "1.5" and "4:30 p.m." stay whole."""
     for match in _SENTENCE_END.finditer(body):
         inside = body.count("$", 0, match.start()) - body.count("\\$", 0, match.start())
         if not (match[0] in "!;?" and inside % 2) and match.start():
@@ -298,7 +306,7 @@ def sentence_of(body: str) -> str:
     return body
 
 
-_NO_NUMERAL = pattern(r"[一两千万百十](?:[共样定起直]|\Z)")  # 一共, 一样: no number
+_NO_NUMERAL = pattern(r"[一两千万百十](?:[共样定起直]|\Z)")  # 一共, 一样 are no numbers
 
 
 def quantities(text: str) -> list[re.Match]:
@@ -308,7 +316,7 @@ def quantities(text: str) -> list[re.Match]:
 
 
 def number_in(body: str, reads: Reads) -> tuple[str | None, bool]:
-    """The number that a statement says, and whether it said one at all: "5 or 6" says two, and so none.
+    """The number that a statement says, and whether it says any; "5 or 6" says two, so the number is None.
 
     Case: "The answer is $20 - $2 = $18", "in 3 days she earns $18", `答：小明有12个苹果，比小红多3个`.
     """
@@ -338,7 +346,7 @@ def number_in(body: str, reads: Reads) -> tuple[str | None, bool]:
 
 
 def _last_of(clause: str, reads: Reads) -> str | None:
-    """The number of a clause: its last, before what is said of it; None where it is one of several, or denied."""
+    """The last number of a clause, before its adverbial phrases; None where it is one of several or denied."""
     found = quantities(clause)
     kept = found[:1]
     for match in found[1:]:
@@ -360,7 +368,7 @@ def _last_of(clause: str, reads: Reads) -> str | None:
 
 
 def formula_in(body: str, reads: Reads) -> tuple[str | None, bool]:
-    """The formula that a statement says, and whether it said one at all: whole, or cut ever shorter.
+    """The formula that a statement says, and whether it says any; the whole statement is tried, then shorter pieces.
 
     Case: "given by $84/2 = 42$", "The value of $x$ is 42", "$\\\\frac12$, i.e. 0.5", "4:30 p.m."
     """
@@ -443,7 +451,7 @@ _CHOSEN = pattern(
 
 
 def letters_in(body: str, reads: Reads) -> tuple[str | None, bool]:
-    """The letters that a statement says, and whether it said any. Case: "D, not B"; "42, which is option D"."""
+    """The letters that a statement says, and whether it says any. Case: "D, not B"; "42, which is option D"."""
     sentence = body if _LETTER_FIRST.match(body) else sentence_of(body)
     if match := _LETTER_FIRST.match(sentence):
         return match["letters"], True
@@ -472,13 +480,13 @@ def _chosen(text: str) -> list[Statement]:
 
 
 def answer(text: str, kind: str, otherwise: str, reads: Reads) -> str | None:
-    """What a response answers; None where it answers nothing.
+    """The answer of a response; None where there is none.
 
     Args:
         text: a response.
         kind: what an answer is: "number", "formula" or "letters".
-        otherwise: which rule looks for it where no sentence says it, of `LAST`.
-        reads: whether the profile's rules make something of a piece.
+        otherwise: the name of the rule in `LAST` that finds the answer where nothing states it.
+        reads: whether the profile's rules can read a piece.
     """
     part = statement_part(text)
     tail = end_of(part)
@@ -501,7 +509,7 @@ _SAYS_VALUE = pattern(r"[\d\\$]")
 
 
 def _said(one: Statement, kind: str, inside, reads: Reads, boxed: bool) -> tuple[str | None, bool]:
-    """What a statement says, and whether it ends the search where that is nothing."""
+    """What a statement says (None: nothing that can be read), and whether the search ends with it all the same."""
     if one.kind == "denied":
         return None, kind == "letters" or bool(_SAYS_VALUE.search(one.body))
     if one.kind == "cut":
@@ -516,12 +524,12 @@ def _said(one: Statement, kind: str, inside, reads: Reads, boxed: bool) -> tuple
     if one.kind == "open":
         return None, spoke
     if said is not None and boxed and kind == "formula" and not _SAYS_VALUE.search(said):
-        return None, False  # words after a box: "the answer is clear"
+        return None, False  # words after a box, as in "the answer is clear"
     return said, spoke
 
 
 _CAPITALS = pattern(r"(?<![A-Za-z\\])[A-H](?![a-z])")
-# What comes after the answer.
+# a check or an explanation that comes after the answer
 _CHECK = pattern(
     r"\n[ \t]{0,9}(?:验算|检验|验证|解析|说明|check(?:ing)?|verification|explanation|reason(?:ing)?|note) ?[:：]"
     r"(?s:.*+)",
@@ -540,14 +548,16 @@ def _lines(text: str) -> list[str]:
 
 
 def _cut_off(line: str, end: int) -> bool:
-    """Whether a line stops in the middle of a sentence: it ends in a word that wants another, or goes on for long."""
+    """Whether a line stops in mid-sentence: after a word that needs another, or, without a closing mark, more than four
+    words after `end`.
+    """
     if _UNFINISHED.search(line):
         return True
     return not _FINISHED.search(line) and len(line[end:].split()) > 4
 
 
 def last_number(text: str, reads: Reads) -> str | None:
-    """The last number of a response, with what scales it. Case: GSM8K `1,450,000` is "$1.45 million"."""
+    """The last number of a response, with its scale. Case: GSM8K `1,450,000` is "$1.45 million"."""
     lines = _lines(text)
     if lines and _UNFINISHED.search(lines[-1]):
         return None
@@ -578,7 +588,9 @@ _EMPHASIS = pattern(r"\*\*([^*]{1,400})\*\*|`([^`]{1,400})`|[\"“]([^\"“”]{
 
 
 def last_math(text: str, reads: Reads) -> str | None:
-    """The last formula between dollars or brackets, where the last line holds one; else what is bold or code there."""
+    """The last formula of the last line, between dollars or brackets; else the last bold, code or quoted text there;
+    else the whole of a response that is one short line.
+    """
     lines = _lines(text)
     if not lines:
         return None
@@ -612,8 +624,8 @@ _BRACKETED = pattern(r"\(([A-H])\)|\*\*\(?([A-H])\)?\.?\*\*")
 
 
 def last_letter(text: str, reads: Reads) -> str | None:
-    """A letter that is the last line or heads an option there: "C", "(C)", "C. 42"; one in brackets at the end;
-    the first line.
+    """The letter that the last line consists of, or that starts an option there: "C", "(C)", "C. 42". Otherwise the
+    one letter in brackets in the last line; otherwise the letter that the first line consists of.
     """
     lines = _lines(text) or [""]
     if (
@@ -635,7 +647,7 @@ _CONCLUSION = pattern(r"conclusion\W{0,9}:", re.I)
 
 
 def conclusion(text: str) -> str:
-    """The block of roles: after the last <answer> or "CONCLUSION:", else the whole."""
+    """The block of roles: what follows the last <answer> or "CONCLUSION:", or else the whole response."""
     tail = end_of(statement_part(text))
     start = 0
     for match in _CONCLUSION.finditer(tail):

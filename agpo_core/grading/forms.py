@@ -1,7 +1,7 @@
-"""The form of an answer: whether its value was worked out, and whether it stands in the question as it is.
+"""The form of an answer: whether its value was worked out, and whether it is copied from the question.
 
-Two expressions of one value have one key, so the key cannot tell 9724*2 from 513^2-487^2, which only copies a question.
-As a reward such a copy is worth nothing.
+All expressions of one value have one key, so the key cannot tell 26000 from 513^2-487^2, which only copies a question.
+Such a copy earns no reward.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agpo_core.grading.latex import Node, Unreadable, parse
 from agpo_core.grading.patterns import pattern
 
 MAX_QUESTION = 8000  # characters of a question that are searched
-MAX_TREES = 400  # expressions of a question that are compared
+MAX_TREES = 400  # expressions of a question that are compared with the answer
 
 
 def worked_out(node: Node) -> bool:
@@ -63,7 +63,7 @@ def _left_to_compute(node: Node, parts) -> bool:
 
 
 def _is_bracket(node: Node) -> bool:
-    """A number times a sum, or a sum over a number."""
+    """Whether the expression is a sum, a number times a sum, or a sum over a number."""
     while node[0] == "neg":
         node = node[1]
     if node[0] == "div":
@@ -87,7 +87,7 @@ def _flat(node: Node, kind: str) -> list[Node]:
 
 
 def _rational(node: Node) -> str | None:
-    """The key of a constant whose value is rational."""
+    """The key of a constant, if its value is rational; else None."""
     try:
         key = values.number_key(values.evaluate(node))
     except Unreadable:
@@ -106,7 +106,7 @@ def _has_like_terms(terms: list[Node]) -> bool:
     try:
         return any(_is_multiple(a, b) for i, a in enumerate(sampled) for b in sampled[:i])
     except Unreadable:
-        return True  # too much to compute is not worked out
+        return True  # what is too much to compute here was not worked out either
 
 
 def _is_multiple(a: list, b: list) -> bool:
@@ -128,7 +128,7 @@ _FORM = pattern(r"\\(?:left|right|displaystyle|text|mathrm|quad|,|;|!)|[\s${}]|(
 
 
 def expressions_of(question: str) -> list[str]:
-    """The formulas of a question, the sides of their relations, and the arithmetic in its words."""
+    """The formulas of a question, the sides of their relations, and the arithmetic written among its words."""
     question = question[:MAX_QUESTION]
     found = [next(filter(None, match.groups())) for match in _SPAN.finditer(question)]
     outside = _SPAN.sub("\n", question)
@@ -139,7 +139,7 @@ def expressions_of(question: str) -> list[str]:
 
 
 def copies(answer: str, gold: str, question: str) -> bool:
-    """Whether an answer is an expression of the question, its terms in any order, and not the gold as written."""
+    """Whether an answer is an expression of the question, with its terms in any order, but not the gold as written."""
     written = _arranged(answer)
     if written is None or written == _arranged(gold):
         return False
@@ -147,7 +147,10 @@ def copies(answer: str, gold: str, question: str) -> bool:
 
 
 def _arranged(text: str) -> str | None:
-    """An expression with its terms and factors in one order, an equation with its sides in one; else its characters."""
+    """An expression or equation with its terms, factors and sides sorted; the characters of a text that is neither.
+
+    None for a number, a name, and a text too short to be a copy.
+    """
     text = clean(text)
     if text is None:
         return None

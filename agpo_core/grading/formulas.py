@@ -1,6 +1,4 @@
-"""The rule for formulas: lists of answers, relations, tuples, matrices, expressions, down to the keys of their
-values.
-"""
+"""The rule that reads formulas: lists of answers, relations, tuples, matrices and expressions, as keys of values."""
 
 from __future__ import annotations
 
@@ -24,19 +22,17 @@ COORDINATES = frozenset("xyz")
 
 
 def _elements(text: str, profile) -> list[Reading]:
-    """The answers that one expression stands for: two where it holds a plus-minus. Case: MATH-500 `1 \\pm
-    \\sqrt{19}`.
-    """
+    """The answers that one expression stands for; a plus-minus gives two. Case: MATH-500 `1 \\pm \\sqrt{19}`."""
     node = tree_of(text, profile)
     keys = [values.key(node, sign) for sign in ((1, -1) if values.has_sign_choice(node) else (1,))]
     worked = profile.unevaluated or worked_out(node)
     if values.free_names(node) - {"i"} and not keys[0].startswith("f:"):
-        worked = profile.unevaluated  # the names cancel: (x+1) - x
+        worked = profile.unevaluated  # the variables cancel, as in (x+1) - x
     return [Reading(key, worked=worked) for key in dict.fromkeys(keys)]
 
 
 _DOLLAR = pattern(r"(?<!\\)\$")
-# a condition behind an answer: (k \in \mathbb{Z}), where n is an integer, for all x > 1
+# a condition after an answer: (k \in \mathbb{Z}), where n is an integer, for all x > 1
 _WHOLE = r"\\(?:mathbb|mathrm|mathbf) ?\{? ?[ZN] ?\}?(?:_\{?\+\}?|\^\{?[+*]\}?)?|Z|N"
 _CONDITION = pattern(
     rf"(?:[,;]? ?\((?P<a>[a-z] ?\\in ?(?:{_WHOLE}))\)|[,;] ?"
@@ -49,13 +45,13 @@ _MODULUS = pattern(
 
 
 def without_condition(text: str) -> str:
-    """An answer without the condition behind it, that a name is whole. Case: Cloze `x=k\\pi(k\\in\\mathbf{Z})`."""
+    """An answer without the condition that a name in it is an integer. Case: Cloze `x=k\\pi(k\\in\\mathbf{Z})`."""
     match = _CONDITION.search(text, max(0, len(text) - 60)) if "\\in" in text else None
     return text[: match.start()] if match else text
 
 
 def formula(text: str, profile) -> Reading | None:
-    """Anything mathematical: lists of answers, sets, tuples, intervals, matrices, relations, expressions."""
+    """The reading of any formula: a list of answers, set, tuple, interval, matrix, relation or expression."""
     if len(_DOLLAR.findall(text)) > 1:  # OCW's gold 72 is two formulas side by side
         text = _DOLLAR.sub(" ", text)
     if denies(text):
@@ -83,7 +79,7 @@ _THOUSANDS = pattern(r"(?<![\d.,])\d{1,3}(?:,\d{3}(?!\d))++(?![\d,])")
 
 
 def join_thousands(text: str) -> str:
-    """58,500 outside brackets is one number. Case: MATH-500 `58,500`; `1,-2` is two."""
+    """The text without thousands separators outside brackets. Case: MATH-500 `58,500` is one number; `1,-2` is two."""
     if "," not in text:
         return text
     pieces, depth, last = [], 0, 0
@@ -104,8 +100,9 @@ def _joined(text: str) -> str:
 
 
 def _list(text: str, profile) -> Reading:
-    """Several answers in any order. Case: HMMT `0,i\\sqrt{6},-i\\sqrt{6}`; MATH `19 \\text{ and }43`, `2, 3, \\text{
-    and } 4`.
+    """The reading of one or several answers, in any order.
+
+    Case: HMMT `0,i\\sqrt{6},-i\\sqrt{6}`; MATH `19 \\text{ and }43`, `2, 3, \\text{ and } 4`.
     """
     text = join_thousands(text)
     joined = text if _ORDER.search(text) or "\\ne" in text else _AND.sub(",", text)
@@ -133,7 +130,7 @@ def _list(text: str, profile) -> Reading:
             readings += [replace(one, key=key) for key in one.key[1:-1].split("; ")]
         else:
             readings.append(one)
-    if _OR.search(text):  # 1/2 or 0.5 is one answer, in two spellings
+    if _OR.search(text):  # "1/2 or 0.5" is one answer in two spellings
         readings = list({reading.key: reading for reading in readings}.values())
     return _together(readings)
 
@@ -143,8 +140,9 @@ _INDEX = pattern(r"_\{?\d\}?\Z")
 
 
 def _together(readings: list[Reading]) -> Reading:
-    """The key of several answers; where they are values of different names, the names count. Case: `x=1, y=2`, which is
-    the point (1,2).
+    """The reading of several answers; where each has a different name, the names count.
+
+    Case: `x=1, y=2`, which is the point (1,2).
     """
     if len(readings) == 1:
         return readings[0]
@@ -163,7 +161,7 @@ def _together(readings: list[Reading]) -> Reading:
 
 
 def _one(text: str, profile) -> Reading:
-    """One answer: a relation, a set of reals, a tuple, a matrix or an expression, with its unit."""
+    """The reading of one answer: a relation, a set of reals, a tuple, a matrix or an expression, with its unit."""
     text = bare(text)
     if not text:
         raise Unreadable("nothing")
@@ -214,11 +212,11 @@ _NAMED_POINT = pattern(r"(?P<name>[A-Z]'?(?:_\{?\d\}?)?) ?(?P<point>\([^()]{0,20
 _CAPITALS = pattern(r"[A-Z]{2,20}")
 _INDEXED = pattern(r"_ ?(?:\{[^{}]*+\}|\w)")
 _WORKED = pattern(r"\d|\\sqrt|\\frac|\A-")
-_LETTERED = pattern(r"\\[A-Za-z]|[A-Za-z]{2}")  # a sum, a unit: what no rule reads may yet be said
+_LETTERED = pattern(r"\\[A-Za-z]|[A-Za-z]{2}")  # a sum or a unit: no rule reads it, but it may stand beside an answer
 
 
 def _relation(text: str, profile) -> Reading | None:
-    """An equation, an inequality or a membership; None where the string has no relation at its top."""
+    """The reading of an equation, an inequality or a membership; None where the string as a whole is no relation."""
     if (match := _SET_BUILDER.fullmatch(text)) and (found := _relation(match["condition"], profile)):
         return replace(found, label=None)
     if match := _NAMED_POINT.fullmatch(text):
@@ -239,7 +237,7 @@ def _relation(text: str, profile) -> Reading | None:
         return Reading(set_key(pieces), label=label_of(match["name"]))
     parts = [part.strip() for part in split_top(_EQUALS.sub("=", text), "=")]
     if len(parts) == 1:
-        if "\\approx" in text:  # of "250/3 ≈ 83.33" the exact side is the answer
+        if "\\approx" in text:  # in "250/3 ≈ 83.33" the exact side is the answer
             return _one(text.partition("\\approx")[0], profile)
         return None
     if not all(parts) or len(parts) > 12:
@@ -248,11 +246,13 @@ def _relation(text: str, profile) -> Reading | None:
 
 
 def _equation(parts: list[str], profile) -> Reading:
-    """A chain of equal sides says its last; a name on the left is a label; a relation between coordinates is an
-    equation.
+    """The reading of an equation.
+
+    A chain of equal sides is read as its last side. A name on the left is a label. A relation between coordinates is
+    an equation in its own right.
 
     Case: MATH-500 `x=5` is 5; AIME `m+n=25+18=43` is 43; Cloze `2x+y+1=0` is `y=-2x-1`; OCW `X_{d}=125-1.25 P`;
-    OCW `MR=SRMC` names two quantities, and is `SRMC=MR`.
+    OCW `MR=SRMC` names two quantities and equals `SRMC=MR`.
     """
     parts = [part.partition("\\approx")[0] for part in parts]
     left, right = parts[0], parts[-1]
@@ -293,7 +293,7 @@ def _equation(parts: list[str], profile) -> Reading:
 
 
 def _chain(parts: list[str], profile) -> Reading:
-    """The last of equal sides; those before it that are constants must be equal to it."""
+    """The reading of the last of several equal sides; constants among the other sides must equal it."""
     reading = _one(parts[-1], profile)
     units = {reading.unit}
     for part in parts[:-1]:
@@ -302,7 +302,7 @@ def _chain(parts: list[str], profile) -> Reading:
         except Unreadable:
             if not _LETTERED.search(part):
                 raise
-            continue  # it holds what no rule reads: a sum, a unit
+            continue  # a side that no rule reads, such as a sum or a unit
         units.add(other.unit)
         if other.key != reading.key and not (_has_names(part, profile) and not _has_names(parts[-1], profile)):
             raise Unreadable("sides that are not equal")
@@ -322,7 +322,7 @@ def _differential(names: frozenset[str]) -> bool:
 
 
 def _is_coordinate_relation(left: str, right: str, profile) -> bool:
-    """Whether an equation with a bare left side relates coordinates, or defines a rate, and so is more than a label."""
+    """Whether an equation with one name on the left relates coordinates or defines a rate, so that it is no label."""
     name = left.strip()
     if name in COORDINATES:
         try:
@@ -342,7 +342,7 @@ def _solve(left: Node, right: Node) -> Reading | None:
     name = next(iter(values.free_names(difference)), None)
     if name is None or name.endswith("()"):
         return None
-    # Enough of them that |x - 10| and the like, which bend somewhere, are no lines.
+    # There are enough points that |x - 10| and other functions with a bend are not taken for lines.
     points = [Fraction(n) for n in (0, 1, 3, -7, 20, Fraction(1, 3), -1000, 1000)]
     try:
         at = [values.evaluate(_substituted(difference, name, point)) for point in points]
@@ -368,7 +368,7 @@ def _substituted(node: Node, name: str, value: Fraction) -> Node:
 
 
 def _inequality(text: str, profile) -> Reading:
-    """An inequality in one name as the set it describes. Case: ORZ `-80\\leq g(x)\\leq 82`; `x>3` is `(3,\\infty)`."""
+    """The set that an inequality in one name describes. Case: ORZ `-80\\leq g(x)\\leq 82`; `x>3` is `(3,\\infty)`."""
     alternatives = [p for p in _ALTERNATIVES.split(text) if p.strip()]
     pieces, label = [], None
     conjunction = bool(_CONJUNCTION.search(text))
@@ -424,8 +424,9 @@ _ROWS = pattern(r"\[ ?\[.{0,2000}\] ?\]", re.S)
 
 
 def _tuple(text: str, profile) -> Reading | None:
-    """Ordered entries in brackets: a point, a vector, an interval. Case: MATH-500 `(3,4]` is not `[3,4]`;
-    `(6,31,-1)`.
+    """The reading of ordered entries in brackets: a point, a vector or an interval.
+
+    Case: MATH-500 `(3,4]` is not `[3,4]`; `(6,31,-1)`.
     """
     if angled := _ANGLED.fullmatch(text):
         text = f"({angled[1]})"
@@ -472,8 +473,9 @@ _TIMES = pattern(r"(?:\\cdot|\\times|\*)\Z")
 
 
 def _matrix(text: str, profile) -> Reading | None:
-    """A matrix, entry by entry, with a factor before it multiplied in. Case: MATH-500 `\\begin{pmatrix} -1/3 \\\\ 2/3
-    ...`.
+    """The reading of a matrix, entry by entry; a factor before it is multiplied in.
+
+    Case: MATH-500 `\\begin{pmatrix} -1/3 \\\\ 2/3 ...`.
     """
     match = _MATRIX.fullmatch(text) if "\\begin" in text else None
     if not match:

@@ -1,4 +1,4 @@
-"""The grader: `extract`, `canonical`, `equivalent`, and what they share."""
+"""The grader: `extract` finds an answer, `canonical` gives its vote key, `equivalent` and `grade` judge it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from agpo_core.grading.reading import Graded, Reading, plain
 from agpo_core.grading.rules import read_with
 from agpo_core.grading.rules_words import same_output
 
-MAX_RAW = 300  # characters of an answer that nothing reads and that only itself equals
+MAX_RAW = 300  # characters; the longest answer that no rule reads and that still equals its own spelling
 
 
 def read(answer: str, profile: str | Profile) -> Reading | None:
-    """What an answer says under a benchmark's rules; None where it says nothing that they know."""
+    """What an answer says under a benchmark's rules; None where none of them can read it."""
     profile = get_profile(profile)
     if not isinstance(answer, str):
         raise TypeError(f"answer: expected text, got {type(answer).__name__}; write numbers as text")
-    if len(answer) > 4000:  # too long for a cache of thousands, and for every rule but program output
+    if len(answer) > 4000:  # too long for the cache of 20,000 answers; program output is the only rule that reads it
         return _read(answer, profile) if profile.whole else None
     return _cached(answer, profile)
 
@@ -40,7 +40,7 @@ def _read(answer: str, profile: Profile) -> Reading | None:
     reading = read_with(text, profile)
     if reading is not None or not profile.symbolic:
         return reading
-    # Nothing reads it: it equals what is written the same, and nothing else.
+    # No rule reads it, so it equals only an answer with the same spelling.
     raw = "".join(plain(text).replace("$", "").split())
     return Reading(f"raw:{raw}") if 0 < len(raw) <= MAX_RAW else None
 
@@ -49,15 +49,15 @@ _cached = lru_cache(maxsize=20_000)(_read)
 
 
 def forget() -> None:
-    """Empty the memory of answers read before: for measurements."""
+    """Empty the cache of answers that were read before, so that measurements start from nothing."""
     _cached.cache_clear()
 
 
 def canonical(answer: str, profile: str | Profile) -> str | None:
     """The vote key: two answers vote together exactly when their keys are equal; None for no answer.
 
-    Equal keys are equal answers but for the marks that a key cannot hold without ceasing to be an equivalence (5.4
-    votes with 5.4 cents and with 5.4 dollars): see `equivalent`.
+    Answers with equal keys are equal, except for their marks (units, names, halves of the day; see `equivalent`). A key
+    cannot hold marks and stay an equivalence: 5.4 votes with 5.4 cents and also with 5.4 dollars.
 
     >>> canonical(r"\\frac43", "math500"), canonical("$1,450,000", "gsm8k"), canonical("12%", "cmath")
     ('4/3', '1450000', '0.12')
@@ -69,10 +69,11 @@ def canonical(answer: str, profile: str | Profile) -> str | None:
 def equivalent(gold: str, candidate: str, profile: str | Profile) -> bool:
     """Whether a candidate is the gold answer: their keys are equal and their marks do not contradict each other.
 
-    A candidate may give its value a name that the gold does not give (y = 2x for 2x).
+    One of the two may name its value where the other does not (y = 2x for 2x).
 
-    Marks: different known units (cents for dollars), different names (x = 5 for y = 5), different halves of the day;
-    where the profile says so, a bare value for an equation and a reduced fraction where the gold's form was asked for.
+    Marks contradict each other when they are different known units (cents for dollars), different names (x = 5 for
+    y = 5) or different halves of the day (a.m. for p.m.). Where the profile says so, a bare value also contradicts an
+    equation, and a reduced fraction contradicts a gold whose unreduced form was asked for.
 
     Args:
         gold: the right answer, as its benchmark writes it.
@@ -91,7 +92,7 @@ def equivalent(gold: str, candidate: str, profile: str | Profile) -> bool:
         return False
     if right.key == given.key:
         return not _contradict(right, given, profile)
-    # 4:30 may be a ratio; beside 4:30 p.m. it is a time
+    # 4:30 alone may be a ratio; compared with 4:30 p.m. it is a time.
     told = right.key.startswith("clock:") or given.key.startswith("clock:")
     return told and right.clock == given.clock and not _contradict(right, given, profile)
 
@@ -110,7 +111,7 @@ _SUM = pattern(
 
 
 def _unnamed(gold: str, candidate: str, right: Reading, given: Reading, profile: Profile) -> tuple[Reading, Reading]:
-    """Gold and answer, of which one gives its value a short name and the other none, without the name.
+    """The readings of gold and answer, without the short name that only one of the two gives its value.
 
     Case: OCW `e^{t} / 3` is `y = e^{t}/3`; MATH `y = 2x + 3` is `2x + 3`, as by Hendrycks' rule; AMC `36` is
     `x + y = 36`.
@@ -118,7 +119,7 @@ def _unnamed(gold: str, candidate: str, right: Reading, given: Reading, profile:
     if not profile.whole and (option := _OPTION.fullmatch(candidate.strip())) and right.key != given.key:
         return right, read(
             option["value"], profile
-        ) or given  # the option's letter and its text, for a gold that is the text
+        ) or given  # the answer is an option's letter and its text, the gold is the text alone
     if profile.whole or profile.equations_stay or ("=" in gold) == ("=" in candidate):
         return right, given
     named, other = (gold, given) if "=" in gold else (candidate, right)
@@ -148,13 +149,15 @@ _SHARE = pattern(r"\A\d++/\d++|\A0\.\d++")
 
 
 def _is_share(key: str) -> bool:
-    """A number between 0 and 1, which is a share as it stands: 0.15 is not 0.15 %, while a gold of 10 may be 10 %."""
+    """Whether the number is between 0 and 1, so that it is itself a share: a gold of 0.15 is not 0.15 %, a gold of 10
+    may be 10 %.
+    """
     return bool(_SHARE.fullmatch(key)) and Fraction(key) < 1
 
 
 def _asks_for_form(fraction: tuple[int, int]) -> bool:
-    """An unreduced fraction of numbers with two digits each. Case: CMATH `30/42`, which is not to be 5/7; `2/6` may
-    be 1/3.
+    """Whether the fraction is unreduced and both its numbers have two digits or more. Case: CMATH `30/42`, for which
+    5/7 is wrong; for `2/6`, 1/3 is right.
     """
     over, under = fraction
     return gcd(over, under) > 1 and min(abs(over), under) >= 10
@@ -163,7 +166,8 @@ def _asks_for_form(fraction: tuple[int, int]) -> bool:
 def extract(text: str, profile: str | Profile) -> str | None:
     """The answer of a response, by the order of evidence of `extraction`.
 
-    What is stated and cannot be read is returned as it stands (it equals itself alone); None when nothing is found.
+    A stated answer that no rule can read is returned as it stands; it then equals only its own spelling. None when no
+    answer is found.
     """
     profile = get_profile(profile)
     if not isinstance(text, str):
@@ -193,27 +197,27 @@ def _trimmed(answer: str) -> str:
 
 
 def _rambles(reading: Reading) -> bool:
-    """A sentence is no answer in words."""
+    """Whether an answer in words is longer than five words: then it is a sentence and no answer."""
     return reading.key.startswith("text:") and reading.key.count(" ") > 4
 
 
 def grade(completion: str, gold: str, profile: str | Profile, question: str | None = None) -> Graded:
-    """Reward 1 when the completion's answer is the gold, else 0; with the answer's vote key.
+    """The reward of a completion (1 when its answer is the gold, else 0) and its answer's vote key.
 
     Args:
         completion: any text.
         gold: the right answer, as its benchmark writes it.
         profile: a profile or a benchmark's name; `for_rewards` for training.
-        question: the question, whose own expressions are then no answers to it; None: not looked at.
+        question: the question; an expression copied from it earns nothing. None: copies are not looked for.
     Returns:
-        the reward and the vote key; no answer gets reward 0. A wrong answer's key is never the gold's: 5 cm votes apart
-        from a gold of 5 km.
+        the reward and the vote key; a completion without an answer gets reward 0. A wrong answer's key is never the
+        gold's key: where the gold is 5 km, 5 cm gets a key of its own.
     Raises:
         ValueError: the gold says nothing under the profile's rules.
     """
     profile = get_profile(profile)
     if (wanted := read(gold, profile)) is None:
-        raise ValueError(f"gold {gold!r} is no answer under the rules of {profile.name}: mend the problem's answer")
+        raise ValueError(f"gold {gold!r} is no answer under the rules of {profile.name}: correct the problem's answer")
     answer = extract(completion, profile)
     if answer is None:
         return Graded(0.0, None)
@@ -224,6 +228,6 @@ def grade(completion: str, gold: str, profile: str | Profile, question: str | No
     if right and question is not None and profile.symbolic and copies(answer, gold, question):
         return Graded(0.0, None)
     vote = canonical(gold if right and not profile.whole else answer, profile)  # y = 2x votes for a gold of 2x
-    if not right and vote is not None and vote == wanted.key:  # the same key, contradicting marks: no vote for the gold
+    if not right and vote is not None and vote == wanted.key:  # the marks contradict: no vote for the gold
         vote = f"{vote} ({given.unit or given.label or given.half or given.fraction or 'no name'})"
     return Graded(float(right), vote)

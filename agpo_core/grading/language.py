@@ -1,4 +1,4 @@
-"""The words by which a sentence denies a value, leaves it open or changes it: one list, for reading and extraction."""
+"""The words that deny a value, leave it open or change it; the rules and the extraction share these lists."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from agpo_core.grading.patterns import any_of, pattern
 # "is not 5", "5 is wrong", 不是5
 DENIALS = any_of("not never neither nor cannot wrong incorrect false")
 _DENIALS_ZH = "不是|并非|不等于|不对|不正确|错误|不为|不选"
-# between a value and what it is said of: "between 4 and 6", "at least 5", 大于5
+# these give a bound or several values: "between 4 and 6", "at least 5", 大于5
 HEDGES = any_of(
     "between either more_than less_than greater_than fewer_than other_than at_least at_most up_to or_more or_less "
     "or_fewer maybe perhaps possibly any_of one_of unless whether"
 )
 _HEDGES_ZH = "可能|也许|大于|小于|超过|不到|不足|至少|至多|最多|之间|以上|以下|或者"
-# before or after a number, and it is another one: "twice 5", "5 squared"
+# before or after a number, these make it another number: "twice 5", "5 squared"
 CHANGES = any_of(
     "twice half double triple minus negative plus times squared cubed factorial ago below above halves thirds quarters "
     "fourths fifths sixths tenths hundredths tens lakh crore is no"
@@ -39,7 +39,7 @@ _DENIED_AFTER = pattern(
 
 
 def denies(text: str) -> bool:
-    """Whether a text says what is not so: "not 5", "5 is wrong"."""
+    """Whether a text denies something: "not 5", "5 is wrong"."""
     return _DENIES.search(text) is not None
 
 
@@ -49,5 +49,5 @@ def leaves_open(text: str) -> bool:
 
 
 def denied_at(text: str, start: int, end: int) -> bool:
-    """Whether a text denies or bounds what stands between two places of it: "definitely not 42", "27 is wrong"."""
+    """Whether a text denies or bounds its own piece from `start` to `end`: "definitely not 42", "27 is wrong"."""
     return bool(_DENIED_BEFORE.search(text[max(0, start - 60) : start]) or _DENIED_AFTER.match(text, end))

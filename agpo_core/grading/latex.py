@@ -1,8 +1,8 @@
-"""A strict reader of mathematical expressions in LaTeX or plain text: the whole string is read, or nothing is.
+"""A strict parser of mathematical expressions in LaTeX or plain text: it reads the whole string or nothing.
 
-It yields a tree of tuples and computes nothing. Public LaTeX readers stop at the first thing they do not know and
-return what they have (`1,-2` becomes 1, `4.5 m` becomes 4.5 m or 4.5); a grader that builds on them accepts half
-answers. Here every character is accounted for, and a string beyond the limits of depth and size is not read.
+It yields a tree of tuples and computes nothing. Public LaTeX parsers stop at the first thing they do not know and
+return what they have so far (`1,-2` becomes 1, `4.5 m` becomes 4.5 m or 4.5), so a grader built on them accepts half
+answers. This parser accounts for every character, and refuses a string beyond its limits of depth and size.
 
 Nodes: ("num", Fraction), ("sym", name), ("add", terms), ("mul", factors), ("pow", base, exponent), ("neg", x),
 ("div", a, b), ("pm", x, sign), ("call", name, arguments), ("unknown", name, arguments).
@@ -16,15 +16,15 @@ from fractions import Fraction
 from agpo_core.grading.patterns import pattern
 
 MAX_DEPTH, MAX_NODES = 40, 600
-MAX_HEIGHT = 100  # of what was read, a long chain a/b/c/... too: what walks through it takes frames for each level
-MAX_DIGITS = 1200  # of one literal: 10^6 digits are no answer to any problem
+MAX_HEIGHT = 100  # of the tree, also of a long chain a/b/c/...; a walk through it takes Python frames for each level
+MAX_DIGITS = 1200  # of one literal; no problem has an answer of 10^6 digits
 MAX_EXPONENT = 400  # of scientific notation
 
 Node = tuple
 
 
 class Unreadable(ValueError):
-    """The string is not an expression that this reader knows."""
+    """The string is not an expression that this parser knows."""
 
 
 FUNCTIONS = {
@@ -47,13 +47,13 @@ _SYMBOLS = {
 }  # fmt: skip
 _ACCENTS = {"dot", "ddot", "hat", "bar", "vec", "tilde", "overline", "overrightarrow", "widehat", "underline"}
 _WORDS = sorted(FUNCTIONS | set(_ALIASES) | {"pi", "infty", "infinity", "inf", "theta"}, key=len, reverse=True)
-# a function's word may run into the one letter that it is applied to: cotx
+# a function's name may be joined to the one letter that it is applied to: cotx
 _WORD = pattern(
     r"(?:np\.|math\.)?("
     + "|".join(_WORDS)
     + r"|log(?=\d{1,2} ?\())(?![a-z])|(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|ln)(?=[a-z](?![a-z]))"
 )
-_PROSE = pattern(r"[a-z]{4}|[A-Za-z]{5}")  # abc is a product and SRMC too; "total" is not
+_PROSE = pattern(r"[a-z]{4}|[A-Za-z]{5}")  # abc is a product, and so is SRMC; "total" is a word
 _NUMBER = pattern(r"(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,3}(?![\d.A-Za-z^]))?")
 _DERIVATIVE = pattern(
     r"\\frac ?\{ ?(?:d|\\partial) ?(\^ ?\{?\d\}?)? ?((?:[^{}]|\{[^{}]*+\})*+)\} ?"
@@ -77,7 +77,7 @@ def parse(text: str) -> Node:
     """The tree of one expression.
 
     Raises:
-        Unreadable: the string is not wholly an expression, or exceeds a limit.
+        Unreadable: the string as a whole is not an expression, or it exceeds a limit.
     """
     reader = _Reader(text)
     node = reader.sum(0)
@@ -88,11 +88,11 @@ def parse(text: str) -> Node:
 
 
 class _Reader:
-    """A recursive-descent reader; `bars` counts the absolute values that are open."""
+    """A recursive-descent parser; `bars` is 1 inside an absolute value whose bar is open, else 0."""
 
     def __init__(self, text: str):
         self.text, self.at, self.bars = text, 0, 0
-        self.heights: dict[int, tuple[int, Node]] = {}  # by identity; it holds the node, so that no other gets it
+        self.heights: dict[int, tuple[int, Node]] = {}  # by id; keeping the node keeps its id from reuse
 
     # -- scanning
 
@@ -101,7 +101,7 @@ class _Reader:
             self.at += 1
 
     def peek(self, *tokens: str) -> str | None:
-        """The first of the tokens that stands here; a command must end where its letters do."""
+        """The first of the tokens that stands here; a token such as \\in does not match the start of \\infty."""
         self.skip()
         for token in tokens:
             if self.text.startswith(token, self.at):
@@ -126,7 +126,7 @@ class _Reader:
         return match[1] if match else None
 
     def match(self, token) -> re.Match | None:
-        """What a pattern finds here, passed over."""
+        """What a pattern matches here; the reader moves past it."""
         self.skip()
         found = token.match(self.text, self.at)
         self.at += len(found[0]) if found else 0
@@ -141,7 +141,7 @@ class _Reader:
             raise Unreadable("too large")
         return parts
 
-    # -- grammar, loosest first
+    # -- grammar, from the loosest binding to the tightest
 
     def sum(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
@@ -178,7 +178,7 @@ class _Reader:
                 return node
 
     def refuse_two_numbers(self) -> None:
-        """`3 4` is no product, and neither is `3 4/5` where no rule has read a mixed number."""
+        """Refuse two numbers side by side: `3 4` is no product; nor is `3 4/5`, unless a rule read a mixed number."""
         before = self.text[max(0, self.at - 9) : self.at].rstrip()
         if self.text[self.at].isdigit() and before and (before[-1].isdigit() or before[-1] == "."):
             raise Unreadable("two numbers side by side")
@@ -264,7 +264,7 @@ class _Reader:
             raise Unreadable("a number of too many digits")
         digits, _, exponent = literal.lower().partition("e")
         if exponent[:1] in ("+", "-") and len(exponent) == 2 and digits.isdigit() and digits != "1":
-            # 2e-1 is twice the constant, less one; 6.6e-34 and 1e-5 are powers of ten
+            # 2e-1 is twice the constant e, minus one; in 6.6e-34 and 1e-5, e stands for a power of ten
             return self.node("add", (("mul", (("num", Fraction(digits)), ("sym", "e"))), ("num", Fraction(exponent))))
         if exponent and abs(int(exponent)) > MAX_EXPONENT:
             raise Unreadable("an exponent of too many digits")
@@ -297,7 +297,7 @@ class _Reader:
         raise Unreadable(f"unknown {char!r}")
 
     def repeating(self, whole: str, fixed: str, block: str) -> Node:
-        """0.1\\overline{6} as the fraction it is."""
+        """A repeating decimal as a fraction: 0.1\\overline{6} is 1/6."""
         if len(whole + fixed + block) > MAX_DIGITS:
             raise Unreadable("a number of too many digits")
         scale = 10 ** len(fixed)
@@ -381,7 +381,7 @@ class _Reader:
         return self.node("call", "root", (inner, index or ("num", Fraction(2))))
 
     def roman(self, command: str, depth: int) -> Node:
-        """\\mathrm{e}, \\mathrm{i}, \\operatorname{arcsin}: one letter or a function's name, nothing longer."""
+        """The content of \\mathrm{e} or \\operatorname{arcsin}: one letter or the name of a function, nothing else."""
         match = self.match(_ROMAN)
         if match is None:
             if self.peek("{") and command == "mathrm":
@@ -402,7 +402,7 @@ class _Reader:
         return self.named(f"{accent} {base}", depth)
 
     def named(self, name: str, depth: int) -> Node:
-        """A name with its subscript; with a numeral in parentheses after it, the value of an unknown function."""
+        """A name with its subscript; a name with a number in parentheses is the value of an unknown function."""
         if self.peek("_"):
             self.at += 1
             match = self.match(_SUBSCRIPT)
@@ -410,7 +410,7 @@ class _Reader:
                 raise Unreadable("a subscript that cannot be read")
             subscript = match[1] or match[2] or ""
             name += "_" + _SUBSCRIPT_MARKUP.sub("", subscript)
-        # I(0) is the value of I at 0: read as a product it would vanish, and equal every other answer of value 0.
+        # I(0) is the value of I at 0. As a product it would be 0 and so equal every other answer of value 0.
         called = self.match(_CALLED)
         if called and name not in ("pi", "e", "i"):
             return self.node("unknown", name, (("num", Fraction(called[1])),))
@@ -436,7 +436,7 @@ class _Reader:
         return node if power is None else self.node("pow", node, power)
 
     def argument(self, name: str, depth: int) -> tuple[Node, ...]:
-        """What a function is applied to: brackets, or the product up to the next sign, slash or function."""
+        """A function's arguments: what is in brackets, or the product up to the next sign, slash or function."""
         self.skip()
         bracket = self.peek("(", "{", "[", "\\{")
         if bracket is not None:

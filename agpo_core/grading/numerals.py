@@ -3,7 +3,8 @@
     DECIMAL    1,450,000   12.50   .5   1,00,000
     VALUE      DECIMAL, or a fraction or mixed number of whole numbers, or a decimal times a power of ten
 
-Every reader of numbers, in answers and in free text, is built of these two. Values are exact: fractions, never floats.
+Every expression that finds a number, in answers and in free text, is built from these two. Values are exact: they are
+fractions, never floats.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from agpo_core.grading.patterns import pattern
 MAX_DIGITS = 1000  # of one number
 MAX_EXPONENT = 400  # of a power of ten
 
-# Commas part thousands, or lakhs before the last thousand; the digits end where the number does.
+# Commas separate thousands (1,450,000), or lakhs before the last thousand (1,00,000); no digit may follow a group.
 DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3}(?!\d))++|\d{1,2}(?:,\d{2}(?!\d))++,\d{3}(?!\d)|\d++)(?:\.\d++)?|(?<!\d)\.\d++)"
 _FRAC = r"\\frac ?(?:\{ ?-?\d++ ?\} ?\{ ?\d++ ?\}|\d ?\d)"
 FRACTION = rf"(?:{_FRAC}|\d++ ?/ ?\d++(?![\d/])|\d++分之\d++)"
@@ -42,7 +43,7 @@ _SCIENTIFIC = pattern(rf"{_SIGNED}(?P<base>{DECIMAL})(?P<power>{POWER_OF_TEN})")
 
 @dataclass(frozen=True)
 class Number:
-    """A number that was read: its value, its key, and numerator and denominator where it was written as a fraction."""
+    """A number that was read: its value, its key, and, if it was written as a fraction, its two numbers as written."""
 
     value: Fraction
     key: str
@@ -50,15 +51,16 @@ class Number:
 
 
 def decimal_key(text: str) -> str | None:
-    """The key of a plain decimal, of any length, without computing it. Case: GSM8K `1,450,000`; AMC-23 `27.0`; AIME
-    `025`.
+    """The key of a plain decimal of any length, without arithmetic.
+
+    Case: GSM8K `1,450,000`; AMC-23 `27.0`; AIME `025`.
     """
     match = _DECIMAL.fullmatch(text)
     return match and plain_decimal(match["sign"], match["digits"])
 
 
 def plain_decimal(sign: str | None, digits: str) -> str | None:
-    """A decimal without separators, leading and trailing zeros: 12.50 is 12.5, -0 is 0."""
+    """A decimal without separators and without leading and trailing zeros: 12.50 is 12.5, -0 is 0."""
     whole, _, decimals = digits.replace(",", "").partition(".")
     whole, decimals = whole.lstrip("0") or "0", decimals.rstrip("0")
     value = f"{whole}.{decimals}" if decimals else whole
@@ -68,8 +70,9 @@ def plain_decimal(sign: str | None, digits: str) -> str | None:
 
 
 def mixed_number(text: str) -> Fraction | None:
-    """A whole number and a proper fraction, added. Case: MATH-500 `137 \\frac{1}{2}`, which is not 68.5; CMATH
-    `1又1/5`. `2-1/2` is a difference.
+    """The value of a mixed number, a whole number plus a proper fraction; None for anything else.
+
+    Case: MATH-500 `137 \\frac{1}{2}`, which is not 68.5; CMATH `1又1/5`. `2-1/2` is a difference.
     """
     match = _FRACTION.fullmatch(text)
     number = _of_fraction(match) if match and match["whole"] else None
@@ -120,7 +123,7 @@ def _of_fraction(match: re.Match) -> Number | None:
 
 # -- numbers in free text
 
-# A sign counts at the start of a number alone, so that "5-3" holds 5 and 3.
+# A minus is a sign only where no number or bracket comes before it: "5-3" holds 5 and 3.
 SIGN = r"(?:(?<![\w)\]}%])-(?:\\?\$)?|\\?\$-)"
 
 
@@ -131,7 +134,7 @@ def in_words(text: str) -> tuple[Fraction, bool, str] | None:
     compact = text.replace(" ", "")
     if compact.isascii():
         return None
-    # the longest numeral at the head; what follows must be a measure word, not more of a number
+    # the longest numeral at the start counts; a measure word may follow, but nothing that belongs to a number
     for end in range(min(len(compact), words.MAX_NUMERAL), 0, -1):
         if (found := words.chinese_number(compact[:end])) is None:
             continue

@@ -1,8 +1,9 @@
-"""Where every pattern of the grader is compiled, and what keeps each of them linear in its input.
+"""Compiles every regular expression of the grader and refuses those that are not linear in their input.
 
-A backtracking matcher takes exponential time on nested repeats and quadratic time on neighbouring ones, and no deadline
-stops it: it holds the interpreter. So a repeat is bounded by a small number, or possessive: it gives back nothing of
-what it took. `pattern` refuses any other. A test repeats the alternatives of every pattern and times twice as many.
+A backtracking matcher takes exponential time on nested repeats and quadratic time on neighbouring ones. No deadline
+can stop it, because it holds the interpreter. So every repeat must be bounded by a small number or possessive (it never
+gives back what it matched); `pattern` refuses any other. A test feeds each pattern long repetitions of its own
+alternatives, doubles their number, and compares the times.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ import re
 from re import _constants as ops
 from re import _parser
 
-MOST = 2000  # times that a repeat may give back one character
-MOST_GROUPS = 3  # times that a repeat may give back a group, each of which may match in several ways
+MOST = 2000  # the largest bound of a repeat of one character
+MOST_GROUPS = 3  # the largest bound of a repeat of a group, which may match in several ways
 
 PATTERNS: list[re.Pattern] = []
 
 
 def pattern(text: str, flags: int = 0) -> re.Pattern:
-    """A compiled pattern that is linear in its input.
+    """A compiled regular expression whose matching time is linear in its input.
 
     Args:
         text: a regular expression whose repeats are bounded or possessive (`*+`, `++`, `{2,}+`).
         flags: as in `re`.
     Raises:
-        ValueError: a repeat is neither; the message shows it.
+        ValueError: a repeat is neither bounded nor possessive; the message shows the expression.
     """
     _refuse_open_repeats(_parser.parse(text, flags), text)
     compiled = re.compile(text, flags)
@@ -33,7 +34,7 @@ def pattern(text: str, flags: int = 0) -> re.Pattern:
 
 
 def any_of(words: str) -> str:
-    """The alternatives of a block of words, longest first, for a pattern: underscores stand for blanks."""
+    """The words of a text as alternatives of a regular expression, longest first; an underscore stands for a blank."""
     found = sorted(words.split(), key=len, reverse=True)
     return "|".join(re.escape(word).replace("_", " ") for word in found)
 

@@ -1,4 +1,4 @@
-"""What an answer says, a key and the marks that a key cannot hold; and what it is worth."""
+"""What the grader gives: a `Reading` (what an answer says) and a `Graded` (what a completion is worth)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from agpo_core.grading.patterns import pattern
 
 @dataclass(frozen=True)
 class Reading:
-    """What an answer says.
+    """What an answer says: a key, and the marks that a key cannot hold.
 
-    `key` decides; `unit`, `label`, `half` contradict only another mark of their kind; `fraction` is how a fraction was
-    written, which matters where a gold asks for its form; `clock` is the time that 4:30 may be, beside a ratio;
-    `worked` says whether a value was worked out, which 513^2-487^2 was not.
+    Two answers are equal when their keys are and no mark of one contradicts a mark of the same kind of the other.
+
+    Attributes:
+        key: one spelling for all answers of this value.
+        unit: the canonical name of a known unit; None without one.
+        label: the name that the answer gives its value (x in x = 5); None without one.
+        half: "am" or "pm" for a time that says it.
+        fraction: numerator and denominator as they were written, for golds that ask for their form.
+        clock: the time that the answer may be; 4:30 may be a time or a ratio.
+        worked: whether the value was worked out; 513^2-487^2 was not.
     """
 
     key: str
@@ -46,7 +53,7 @@ _MARKUP = pattern(r"\\(?:text|mathrm|mathbb|mathcal)(?![a-z])|[\s${}\\]")
 
 
 def plain(text: str) -> str:
-    """The answer with its text commands opened: \\text{June }20 is June 20."""
+    """The answer without its text commands: \\text{June }20 becomes June 20."""
     for _ in range(3):
         if "\\" not in text or not ("\\text" in text or "\\mathrm" in text or "\\rm" in text):
             break
@@ -55,7 +62,7 @@ def plain(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """An answer without the blanks and the dollars of formulas around it; the dollars of money stay: 5.50\\$."""
+    """An answer without the blanks and formula dollars around it; an escaped dollar is money and stays: 5.50\\$."""
     text = text.strip()
     while text.startswith("$") and text.rfind("$") > 0 or text.startswith("$$"):
         text = text[1:].lstrip()

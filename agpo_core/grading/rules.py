@@ -1,8 +1,8 @@
-"""All reading rules by name, and the one that splits a cloze into its blanks.
+"""All reading rules by name, and the rule that splits a cloze answer (fill in the blanks) into its blanks.
 
 A profile lists the rules of its benchmark in order. A rule looks at the cleaned answer and returns a `Reading`, or
-None to pass it on. Two answers are equal when the keys of their readings are and their marks do not contradict each
-other.
+None to pass it on to the next rule. Two answers are equal when their readings have equal keys and their marks do not
+contradict each other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DOLLAR = pattern(r"(?<!\\)\$")
 
 
 def blanks(text: str, profile) -> Reading | None:
-    """Several blanks, in the order of the question. Case: Cloze `$5$;$10$` is `5, 10` and not `10;5`."""
+    """The answers to several blanks, in the order of the question. Case: Cloze `$5$;$10$` is `5, 10` and not `10;5`."""
     text = without_condition(text)
     pieces = [piece.strip() for piece in split_top(join_thousands(_apart(text)), ";")]
     if len(pieces) == 1:
@@ -48,7 +48,7 @@ def blanks(text: str, profile) -> Reading | None:
 
 
 def _apart(text: str) -> str:
-    """Dollars are brackets of their own: the comma in `$5$,$10$` stands outside both."""
+    """The text without dollars. They act as brackets, and the comma in `$5$,$10$` stands outside both pairs."""
     return _DOLLAR.sub("", text)
 
 
@@ -61,7 +61,7 @@ RULES: dict[str, Rule] = {
 
 
 def read_with(text: str, profile, skip: tuple[str, ...] = ()) -> Reading | None:
-    """What the first of the profile's rules that reads the cleaned answer makes of it."""
+    """The reading by the first of the profile's rules that can read the cleaned answer; None where none can."""
     for name in profile.rules:
         if name not in skip and (reading := RULES[name](text, profile)) is not None:
             return reading

@@ -21,7 +21,7 @@ _LABEL = pattern(r"(?P<left>[^=<>]{1,200})=(?!=)\s{0,9}(?P<rest>[^=<>]{1,200})")
 _CHINESE_TAIL = pattern(
     r"\A(?P<number>.{0,200}[\d})%])\s{0,9}(?P<suffix>[\u4e00-\u9fff]{1,8}(?:/[\u4e00-\u9fff]{1,4})?)"
 )
-_NO_MEASURE = pattern(r"半|不|错|以下|以上|分之|又|\A[十成折多余]")  # they change the number
+_NO_MEASURE = pattern(r"半|不|错|以下|以上|分之|又|\A[十成折多余]")  # these change the number
 _COUNTED = pattern(r"\([\u4e00-\u9fff]{1,4}\)\Z")  # 18(个)
 _SCALED = pattern(
     r"\A(?P<number>[^A-Za-z]{0,200}\d) ?(?P<scale>hundred|thousand|million|billion|trillion|dozen)\b ?"
@@ -37,9 +37,9 @@ _ENDS_IN_DIGIT = pattern(r"\d\s{0,9}\Z")
 
 
 def strip_percent(text: str, profile) -> tuple[str, Fraction, str | None]:
-    """The answer without its percent sign, what it is to be multiplied by, and the mark.
+    """The answer without its percent sign, the factor that the sign stands for (1 or 1/100), and the unit "%" or None.
 
-    Case: MATH `28\\%` is 28; CMATH `12%` is 0.12 and not 12: the profile says which.
+    Case: MATH `28\\%` is 28; CMATH `12%` is 0.12 and not 12. The profile says which.
     """
     match = _PERCENT.search(text, max(0, len(text) - 40))
     if not match or not match.start():
@@ -48,8 +48,8 @@ def strip_percent(text: str, profile) -> tuple[str, Fraction, str | None]:
 
 
 def number(text: str, profile) -> Reading | None:
-    """A number and nothing else: decimal, fraction, mixed number, percentage, scientific; with a unit, a currency, a
-    label.
+    """A single number: a decimal, fraction, mixed number, percentage or number in scientific notation; it may have a
+    unit, a currency or a label.
 
     Case: GSM8K `18 dollars`, `$1,450,000.00`; CMATH `1.2千克`, `6个`, `6分之2`, `十二`, `1又1/5`, `12%`.
     """
@@ -57,7 +57,7 @@ def number(text: str, profile) -> Reading | None:
         return None
     text, label = plain(text), None
     if match := _LABEL.fullmatch(text):
-        # 5 + 3 = 8 says 8, and so does x = 8
+        # the answer of 5 + 3 = 8 is 8, and so is that of x = 8
         left, text = match["left"], match["rest"].strip()
         if not _agrees(left, text):
             return None
@@ -90,9 +90,7 @@ def number(text: str, profile) -> Reading | None:
 
 
 def _agrees(left: str, right: str) -> bool:
-    """Whether the left side of an equation, where it is a number, is the right one: 5 + 3 = 8 may be read, 1 = 5
-    not.
-    """
+    """Whether the two sides of an equation agree, where the left side has a value: 5 + 3 = 8 is read, 1 = 5 is not."""
     bare = _SUBSCRIPT.sub("", left)
     if _WORKED_SIDE.search(bare) and _LONE_LETTER.search(bare):
         return False  # 2x = 18 says that x is 9
@@ -117,10 +115,10 @@ def number_words(text: str, profile) -> Reading | None:
 
 
 def tree_of(text: str, profile) -> Node:
-    """The tree of an expression that may be a mixed number.
+    """The expression tree of a text, which may also be a mixed number.
 
     Raises:
-        Unreadable: it is not wholly an expression.
+        Unreadable: the text as a whole is not an expression.
     """
     text = bare(text)
     if (value := mixed_number(text)) is not None:

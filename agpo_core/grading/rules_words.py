@@ -23,7 +23,7 @@ _OTHER_LETTER = pattern(r"(?<![A-Za-z])(?:\([B-H]\)|[B-H](?:[.):,]|\Z| (?:and|or
 
 
 def choice(text: str, profile) -> Reading | None:
-    """One letter of a choice, however it is dressed; of several letters none is guessed.
+    """The one letter of a multiple-choice answer, in any wrapping; where there are several letters, none is guessed.
 
     Case: MATH-500 `\\text{(C)}`; GaokaoMath-QA `选D` and `D选项`, and `ABCD` is not D.
     """
@@ -40,12 +40,12 @@ def choice(text: str, profile) -> Reading | None:
 _CAPITAL = pattern(r"\(([A-Z])\)\.?|([A-Z])[.)]?")
 _OPTION_TEXT = pattern(r"\(([A-H])\) ?(?:[\\$=:.-]|[A-Za-z]{2}|\d)(?P<rest>.{0,2000})", re.S)
 _OPTION = pattern(r"\\text ?\{ ?\([A-H]\)|\([A-H]\) ")
-_OTHERS = pattern(r"\([A-H]\)|(?<![A-Za-z\\])(?:or|and|is|more)(?![A-Za-z])")  # beside a letter: not its option
+_OTHERS = pattern(r"\([A-H]\)|(?<![A-Za-z\\])(?:or|and|is|more)(?![A-Za-z])")  # a letter beside these is no option
 
 
 def capital(text: str, profile) -> Reading | None:
-    """One capital letter among formulas: a choice or a name, the same key either way. Case: MATH `\\text{C}`, Cloze
-    `$A$`.
+    """One capital letter where answers are formulas; a choice and a name get the same key. Case: MATH `\\text{C}`,
+    Cloze `$A$`.
     """
     found = plain(text)
     if match := _CAPITAL.fullmatch(found):
@@ -61,7 +61,7 @@ _JOINED = pattern(r"\band\b|和|与|及|选?项|\\quad|[()\[\],.;& ]")
 
 
 def letters(text: str, profile) -> Reading | None:
-    """The set of letters of a question with several right options.
+    """The set of letters that answers a question with several right options.
 
     Case: GaokaoMath-QA `AD` is `A、D`, `DA` and `A项和D项`, not `A`.
     """
@@ -80,7 +80,7 @@ _BEFORE_CIRCLED = pattern(r"[^\\]{0,20}?(?:序号|命题|结论|说法|编号)?[
 
 
 def circled_numbers(text: str, profile) -> Reading | None:
-    """The set of the numbered statements that hold. Case: Cloze `\\textcircled{1}\\textcircled{3}\\textcircled{4}` is
+    """The set of numbers of the statements that hold. Case: Cloze `\\textcircled{1}\\textcircled{3}\\textcircled{4}` is
     `①③④`.
     """
     text = _ANDS.sub(",", plain(text))
@@ -95,14 +95,14 @@ def circled_numbers(text: str, profile) -> Reading | None:
 
 
 def date(text: str, profile) -> Reading | None:
-    """Case: MATH `\\text{June 20}` is `\\text{June }20` and not `June 2`."""
+    """A day of the year. Case: MATH `\\text{June 20}` is `\\text{June }20` and not `June 2`."""
     found = words.date(plain(text))
     return found and Reading(f"date:{found}")
 
 
 def time_of_day(text: str, profile) -> Reading | None:
-    """A time that can be nothing else. Case: MATH `\\text{4:30 p.m.}` is `4:30 p.m.`, and `4:30` (an answer its
-    official grader rejects), not `4:30 a.m.`.
+    """A time that cannot be a ratio too. Case: MATH `\\text{4:30 p.m.}` equals `4:30 p.m.` and `4:30` (which the
+    benchmark's official grader rejects), but not `4:30 a.m.`.
     """
     found = words.time_of_day(plain(text))
     return Reading(f"clock:{found[0]}", half=found[1], clock=found[0]) if found and found[2] else None
@@ -117,7 +117,7 @@ _BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
 
 
 def base(text: str, profile) -> Reading | None:
-    """A numeral with its base, which is a part of the answer. Case: MATH-500 `52_8` is `52_{8}`, not `52_9` and not
+    """A numeral with its base; the base is part of the answer. Case: MATH-500 `52_8` is `52_{8}`, not `52_9` and not
     `52`; MATH `0.0011_{2}` is `.0011_2`.
     """
     match = _BASE.fullmatch(plain(text))
@@ -137,8 +137,8 @@ _COLON = pattern(r" ?: ?|\\colon")
 
 
 def ratio(text: str, profile) -> Reading | None:
-    """Numbers parted by colons, up to a common factor; two of them may be a time. Case: MATH `3:1` is `6:2`; ORZ `4:1`
-    is not `1:4` and not `4`.
+    """A ratio, numbers separated by colons up to a common factor; two numbers may also be a time. Case: MATH `3:1` is
+    `6:2`; ORZ `4:1` is not `1:4` and not `4`.
     """
     text = plain(text)
     if ":" not in text and " to " not in text and "\\colon" not in text:
@@ -172,7 +172,7 @@ _WRAPPED_WORD = pattern(r"\\text ?\{ ?([A-Za-z]{2,99}) ?\}")
 
 
 def text(text: str, profile) -> Reading | None:
-    """Words, in any text command and either case. Case: MATH-500 `\\text{Evelyn}` is `Evelyn` and
+    """An answer in words, in any text command, in upper or lower case. Case: MATH-500 `\\text{Evelyn}` is `Evelyn` and
     `\\textbf{Evelyn}`.
     """
     found = words.words(plain(text))
@@ -196,8 +196,7 @@ _ROLE = pattern(r"\b(?P<name>[A-Za-z]{1,40}) {1,4}is {1,4}an? {1,4}(?P<role>knig
 def roles(text: str, profile) -> Reading | None:
     """Everyone's role, in any order; a block that contradicts or repeats itself, hedges or denies is not read.
 
-    Case: K&K `(1) Zoey is a knave, (2) Oliver is a knight`; with `(3) Zoey is a knight` after it, it is nobody's
-    answer.
+    Case: K&K `(1) Zoey is a knave, (2) Oliver is a knight`; followed by `(3) Zoey is a knight`, it is not read.
     """
     if len(text) > MAX_STATEMENTS:
         return None
@@ -217,14 +216,17 @@ _OUTPUT_NUMBER = pattern(r"[-+]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][-+]
 
 
 def program_output(text: str, profile) -> Reading | None:
-    """Standard output as its words, in lower case. Numbers are compared to 1e-5, outside the key: see `same_output`."""
+    """Standard output as its words in lower case. `same_output` compares them: numbers may differ by 1e-5."""
     if len(text) > MAX_OUTPUT:
         return None
     return Reading("\n".join(text.lower().split()))
 
 
 def same_output(gold: str, output: str) -> bool:
-    """DeepMind's OutputsMatch: as many words, each the same or both numbers within 1e-5. Case: `3.162277660`."""
+    """Whether two outputs have as many words, each pair equal or two numbers within 1e-5. Case: `3.162277660`.
+
+    This is the rule of DeepMind's OutputsMatch.
+    """
     expected, found = gold.split("\n"), output.split("\n")
     return len(expected) == len(found) and all(map(_same_word, expected, found))
 

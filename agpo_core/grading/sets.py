@@ -17,7 +17,7 @@ from agpo_core.grading.units import strip_unit
 
 @dataclass(frozen=True)
 class End:
-    """An end of an interval: -infinity, +infinity (`infinite` = -1, 1) or a number."""
+    """An end of an interval: -infinity (`infinite` = -1), +infinity (`infinite` = 1) or a number (`infinite` = 0)."""
 
     infinite: int = 0
     value: object = None
@@ -85,10 +85,10 @@ _EMPTY = pattern(r"\\emptyset|(?:\\text ?\{ ?)?(?:the )?empty set(?: ?\})?|\\\{ 
 
 
 def real_set(text: str, profile) -> Reading | None:
-    """A union of intervals and finite sets, in one spelling. Case: Cloze `(-\\infty,0)\\cup(0,1]`, which is not
-    `(-\\infty,1]`.
+    """The reading of a union of intervals and finite sets; None for anything else.
 
-    A bracketed pair that is no union is left to the tuples, whose key it shares: (3,4) may be a point or an interval.
+    A bracketed pair that is no union is left to the rule for tuples, because (3,4) may be a point or an interval; both
+    get the same key. Case: Cloze `(-\\infty,0)\\cup(0,1]`, which is not `(-\\infty,1]`.
     """
     if match := _LINE_BUT.fullmatch(text):
         return Reading(set_key(minus([Piece.line()], _points(match["hole"].rstrip("} "), profile))))
@@ -126,7 +126,7 @@ def _pieces(text: str, profile) -> list[Piece]:
 
 
 def union(pieces: list[Piece]) -> list[Piece]:
-    """Overlapping and touching pieces joined, in order; pieces with ends that are no numbers stay as they are."""
+    """The pieces in order, those that overlap or touch joined; if an end is no number, none is joined."""
     if any(end.value is None and not end.infinite for p in pieces for end in (p.low, p.high)):
         return sorted(pieces, key=Piece.key)
     if any(p.low.order() > p.high.order() for p in pieces):
@@ -146,7 +146,7 @@ def union(pieces: list[Piece]) -> list[Piece]:
 
 
 def minus(pieces: list[Piece], holes: list[Piece]) -> list[Piece]:
-    """The pieces without single points."""
+    """The pieces without the holes, which must be single points."""
     for hole in holes:
         if hole.low != hole.high or hole.low.value is None:
             raise Unreadable("a difference of intervals")

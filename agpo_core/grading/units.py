@@ -1,7 +1,7 @@
-"""Units of measure: taken off an answer, and remembered, so that cents never pass for dollars.
+"""Takes the unit of measure off an answer and remembers it, so that cents never pass for dollars.
 
-A benchmark's gold seldom has the unit its question fixes, so an answer votes without its unit; where gold and answer
-both name a known unit and they differ, the answer is wrong.
+A gold seldom has the unit that its question fixes, so an answer votes without its unit. Where gold and answer both
+name a known unit and the two differ, the answer is wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WORD = (
     rf"|(?:square|cubic|sq\.?|cu\.?) in\b|in ?\^ ?\{{?[23]\}}?|[¢€£¥₹])"
 )
 _BARE = pattern(rf"(?<=[\d.)}}]) ?(?P<unit>{_WORD}(?: ?(?:/|per) ?(?:{_WORD}|[smhg]\b{_POWER}?))?)\Z", re.I)
-# letters that are names elsewhere are units where one is divided by another, or stand apart from a plain number
+# letters that are names elsewhere are units where one is divided by another, or where a blank follows a plain number
 _RATE = pattern(
     r"(?<=\d) ?(?P<unit>(?:km|kg|cm|mm|[mgJNWV]) ?/ ?(?:mol|kg|cm|min|hr|[smhgKL])(?: ?\^ ?\{?-?\d\}?)?|\\Omega"
     r"|\\mu ?m)\Z"
@@ -83,14 +83,14 @@ _PARTS = pattern(r"(/|\^-?\d)")
 _FOLLOWABLE = pattern(r"[\d.)}\]A-Za-z|!]\s{0,9}\Z")
 _OPERATED = pattern(r"\\(?:text|frac|sqrt)\s{0,9}\Z")
 _LETTERS = pattern(r"[a-z]++")
-_WINDOW = 100  # characters: a unit is not longer
+_WINDOW = 100  # characters; no unit is longer
 
 
 _BRACES = str.maketrans("", "", " {}")
 
 
 def normalised(unit: str) -> str | None:
-    """A unit's canonical name; None where it is not in the table, as for a counted noun."""
+    """A unit's canonical name; None where it is not in the table, as a counted noun (eggs) is not."""
     unit = " ".join(unit.replace("~", " ").split()).strip(" .").lower()
     for wide, power in ((_SQUARES, "^2"), (_CUBES, "^3")):
         if match := wide.fullmatch(unit):
@@ -114,7 +114,7 @@ def strip_unit(text: str, nouns: bool) -> tuple[str, str | None]:
 
     Args:
         text: a cleaned answer.
-        nouns: whether any words may follow a number ("18 eggs"); else known units and text commands alone.
+        nouns: whether any word may follow a number ("18 eggs"); if not, only known units and text commands may.
 
     Case: MATH `5.4 \\text{ cents}`, `864 \\mbox{ inches}^2`, `90^\\circ`; OCW `1.6 \\mathrm{~cm}`; GSM8K `18 dollars`.
     """
@@ -160,7 +160,7 @@ _CHANGES = frozenset(CHANGES.split("|"))
 
 
 def _scales(unit: str) -> bool:
-    """ "million", "k" and "thirds" change the number, "is wrong" denies it: they are no units."""
+    """Whether a word changes the number ("million", "k", "thirds") or denies it ("is wrong"), so that it is no unit."""
     words = _LETTERS.findall(unit.lower())
     return unit.strip() == "M" or bool(words) and (words[0] in _SCALES or not _CHANGES.isdisjoint(words))
 
@@ -171,6 +171,6 @@ def _is_operator(unit: str) -> bool:
 
 
 def _may_follow(prefix: str) -> bool:
-    """Whether a unit may follow: the end of a number, a bracket, a name; never an operator or a text."""
+    """Whether a unit may follow this text: after a number, a bracket or a name, not after an operator."""
     end = prefix[-12:]
     return bool(_FOLLOWABLE.search(end)) and not _OPERATED.search(end)

@@ -1,13 +1,14 @@
-"""What an expression is worth: a key that two expressions share exactly when they are the same number or function.
+"""The key of an expression: two expressions share it exactly when they are the same number or function.
 
-A constant is computed exactly in the rationals where it can be, else to 120 digits, of which 45 make the key. An
-expression with variables is computed at five fixed points (the identity test of Schwartz and Zippel, for more than
-polynomials): its key is the digest of what comes out. So equivalence is equality of keys, which makes it symmetric and
-transitive, and makes every answer its own vote.
+A constant is computed exactly, as a rational number, where that is possible; otherwise to 120 digits, of which 45 make
+the key. An expression with variables is computed at fixed points (the identity test of Schwartz and Zippel, applied
+beyond polynomials), and its key is a digest of those values. So two answers are equal when their keys are equal, which
+makes the relation symmetric and transitive and gives every answer a vote of its own.
 
-Nothing here can run away: exact numbers are bounded in bits, the rest has a fixed precision, and what leaves the bounds
-has no value (`Unbounded`); nor has a sum of which 45 digits do not show a term, 2^100000 + 1. Two other numbers that
-agree to 45 digits otherwise would be taken for one; no answer that a model can find comes so close by chance.
+No computation here can run on without end: exact numbers are bounded in bits, and the others have a fixed precision. An
+expression that leaves these bounds has no value (`Unbounded`). Neither has a sum with a term too small to show in 45
+digits, such as 2^100000 + 1. Other numbers that agree to 45 digits would be taken as equal, but no answer that a model
+can find comes so close by chance.
 """
 
 from __future__ import annotations
@@ -23,24 +24,25 @@ from mpmath import MPContext
 from agpo_core.grading.latex import Node, Unreadable
 
 DIGITS, KEY_DIGITS = 120, 45
-EXACT_BITS = 100_000  # 4048! has 43,000; beyond this a rational is held to 120 digits
-MAX_INTEGER = 5000  # of an exact factorial or binomial
+EXACT_BITS = 100_000  # 4048! has 43,000 bits; a larger rational is computed to 120 digits
+MAX_INTEGER = 5000  # the largest integer with an exact factorial; binomials go to twice that
 WORK = 3_000_000  # bits of exact arithmetic for one answer: some tenths of a second
-NEGLIGIBLE = 95  # a sum this many digits below its largest term is zero: it cancelled
-INTEGER_NAMES = frozenset()  # conventionally whole: (-1)^n is cos(n pi), sqrt(1/n) is 1/sqrt(n)
-WHOLE = (6, 7, 10, 11, 13, 15, 18, 19, 22, 26, 31)  # of both parities, none a square: (-1)^n is not -1
-# Three positive points, two of mixed signs, two far out: |x| is not x, |x-20| not 20-x, and where a root ends is seen.
+NEGLIGIBLE = 95  # a sum this many digits below its largest term counts as zero: its terms cancelled
+INTEGER_NAMES = frozenset()  # variables taken as integers, for which (-1)^n is cos(n pi) and sqrt(1/n) is 1/sqrt(n)
+WHOLE = (6, 7, 10, 11, 13, 15, 18, 19, 22, 26, 31)  # their values: even and odd, so that (-1)^n is not -1; no squares
+# Points of both signs, near and far, so that |x| differs from x, |x-20| from 20-x, and a root's domain shows.
 POINTS = 7
-# Few points may all lie on one piece, so these are sampled at more; their keys are no other expression's.
+# A few points may all lie on one piece of a piecewise function, so these are computed at more points. No expression
+# without them has as many values, and so none shares their keys.
 PIECEWISE = frozenset({"min", "max", "floor", "ceil", "gcd", "lcm"})
 PIECEWISE_POINTS = 40
 CONSTANTS = frozenset({"pi", "e", "i", "°", "infinity"})
 
-_local = threading.local()  # mpmath's functions change their context's precision while they run
+_local = threading.local()  # one mpmath context a thread: its functions change the precision while they run
 
 
 class Unbounded(Unreadable):
-    """The value does not exist or leaves the bounds."""
+    """The value does not exist, or it is beyond the bounds of this module."""
 
 
 def _mp() -> MPContext:
@@ -53,7 +55,7 @@ def _mp() -> MPContext:
 
 
 def free_names(node: Node) -> frozenset[str]:
-    """The variables of an expression, and "i" where it holds the imaginary unit."""
+    """The variables of an expression, and "i" where it contains the imaginary unit."""
     if node[0] == "sym":
         return frozenset() if node[1] in CONSTANTS - {"i"} else frozenset((node[1],))
     if node[0] == "unknown":
@@ -70,7 +72,7 @@ def _free_in(parts: tuple) -> frozenset[str]:
 
 
 def has_sign_choice(node: Node) -> bool:
-    """Whether the expression holds a plus-minus."""
+    """Whether the expression contains a plus-minus sign."""
     if node[0] == "pm":
         return True
     return any(
@@ -92,15 +94,15 @@ def calls(node: Node, functions: frozenset[str]) -> bool:
 
 
 def allow() -> None:
-    """Begin a new answer: what exact arithmetic its keys may cost, all together, is allowed anew."""
+    """Begin a new answer: reset the count of exact arithmetic, of which all keys of one answer share `WORK` bits."""
     _local.work = 0
 
 
 def key(node: Node, sign: int = 1) -> str:
-    """The expression's key; `sign` is what a plus-minus stands for.
+    """The expression's key; `sign` (+1 or -1) is what a plus-minus stands for.
 
     Raises:
-        Unbounded: it has no value, or none within the bounds.
+        Unbounded: the expression has no value, or none within the bounds.
     """
     if not free_names(node) - {"i"}:
         return number_key(evaluate(node, sign=sign))
@@ -112,7 +114,7 @@ def key(node: Node, sign: int = 1) -> str:
 
 
 def equation_key(left: Node, right: Node, sign: int = 1) -> str:
-    """One key for all multiples of an equation, whichever way its terms are arranged.
+    """One key for an equation and all its multiples, in whatever order its terms stand.
 
     Case: `2x+y+1=0` is `y=-2x-1`, and `5x-7y+11z-4=0` is not `5x-7y+11z+4=0`.
     """
@@ -125,7 +127,7 @@ def equation_key(left: Node, right: Node, sign: int = 1) -> str:
 
 
 def over_one_line(node: Node) -> tuple[Node, Node]:
-    """Numerator and denominator: an equation with fractions is the one without."""
+    """Numerator and denominator of an expression: an equation then equals its form without fractions."""
     one = ("num", Fraction(1))
     kind = node[0]
     if kind == "div":
@@ -154,12 +156,12 @@ def over_one_line(node: Node) -> tuple[Node, Node]:
 
 
 def sample(node: Node, sign: int = 1) -> list:
-    """The values at the fixed points; None where the expression is not a real number there.
+    """The expression's values at the fixed points, with None where it is not a real number.
 
-    An expression that is real at fewer than two of them, or that holds the imaginary unit, is taken as complex.
+    An expression that is real at fewer than two points, or that contains the imaginary unit, is computed as complex.
 
     Raises:
-        Unbounded: it has no value at two of the points.
+        Unbounded: the expression has a value at fewer than two points.
     """
     names = free_names(node)
     count = PIECEWISE_POINTS if calls(node, PIECEWISE) else POINTS
@@ -179,7 +181,7 @@ def sample(node: Node, sign: int = 1) -> list:
 
 @lru_cache(maxsize=4096)
 def coordinate(name: str, point: int) -> Fraction:
-    """Where a variable stands at a sample point: the same place on every machine and in every answer."""
+    """The value of a variable at a fixed point; it is the same on every machine and in every answer."""
     hashed = int.from_bytes(hashlib.sha256(f"{name}@{point}".encode()).digest()[:6], "big")
     if name in INTEGER_NAMES:
         return Fraction(WHOLE[hashed % len(WHOLE)])
@@ -190,13 +192,13 @@ def coordinate(name: str, point: int) -> Fraction:
 
 
 def evaluate(node: Node, point: int | None = None, sign: int = 1, real: bool = False):
-    """The value as a Fraction where it is exact, else as a real or complex number of 120 digits.
+    """The expression's value: a Fraction where it is exact, else a real or complex number of 120 digits.
 
     Args:
         node: an expression.
-        point: the sample point, from 0; None for an expression without variables.
+        point: the index of the fixed point, from 0; None for an expression without variables.
         sign: +1 or -1, what a plus-minus stands for.
-        real: whether roots and logarithms of what varies must be real.
+        real: whether roots and logarithms that contain a variable must be real.
 
     Raises:
         Unbounded: no value, or none within the bounds.
@@ -250,7 +252,7 @@ def _symbol(name: str, point: int | None):
     return coordinate(name, point)
 
 
-# -- arithmetic: exact while it can be, then 120 digits with cancelled parts taken for zero
+# -- arithmetic: exact where possible, else to 120 digits, where parts that cancelled count as zero
 
 
 def _bits(value: Fraction) -> int:
@@ -258,7 +260,7 @@ def _bits(value: Fraction) -> int:
 
 
 def _exact(*operands) -> bool:
-    """Whether an operation on these can be carried out exactly: rationals, of few enough bits in all."""
+    """Whether an operation on these can be exact: all are rationals and they have few enough bits together."""
     bits = 0
     for operand in operands:
         if not isinstance(operand, Fraction):
@@ -274,7 +276,7 @@ def _exact(*operands) -> bool:
 
 
 def _charged(whole: int) -> Fraction:
-    """A whole number that took work to compute, with its bits added to what the key may cost."""
+    """A whole number as a Fraction; its bits are added to the work counted for this answer."""
     value = Fraction(whole)
     _exact(value)
     return value
@@ -289,7 +291,7 @@ def as_float(value):
 
 
 def _settle(value, scale):
-    """Drop a real or imaginary part that is below the precision of a computation of this scale."""
+    """The value without a real or imaginary part that is negligible at the scale of its computation."""
     mp = _mp()
     limit = scale * _local.tiny
     if isinstance(value, mp.mpc):
@@ -313,7 +315,7 @@ def add(terms: list):
 
 
 def _hidden(terms: list, total) -> bool:
-    """Whether a term is lost in a sum that is not exact. (Of a function one sample point is no matter.)"""
+    """Whether a sum that is not exact has a term too small to show in its key. (One point of a function may have.)"""
     if isinstance(total, Fraction):
         return False
     limit = abs(total) * _local.lost
@@ -354,7 +356,7 @@ def _power(base, exponent, real: bool):
     mp = _mp()
     base, exact = as_float(base), exponent
     if isinstance(base, mp.mpf) and base < 0:
-        if isinstance(exact, Fraction) and exact.denominator % 2:  # (-8)^(1/3) is -2, as schools have it
+        if isinstance(exact, Fraction) and exact.denominator % 2:  # (-8)^(1/3) is -2, as taught in schools
             value = _power(-base, exact, real)
             return -value if exact.numerator % 2 else value
         if real:
@@ -378,7 +380,7 @@ def _integer_power(base, exponent: int):
 
 
 def _exact_root(value: Fraction, degree: int) -> Fraction | None:
-    """The exact root of a positive rational, where it has one."""
+    """The exact root of a positive rational; None where it is irrational or too large to compute."""
     if degree > 64 or _bits(value) > 4096:
         return None
     top, bottom = _integer_root(value.numerator, degree), _integer_root(value.denominator, degree)
@@ -548,7 +550,7 @@ def _trigonometric(name: str, arguments: list):
 
 
 def number_key(value) -> str:
-    """The key of a constant: a decimal or a fraction where it is rational, else 45 digits.
+    """The key of a constant: a decimal or a fraction where it is rational, else its first 45 digits.
 
     >>> number_key(Fraction(25, 2)), number_key(Fraction(250, 3))
     ('12.5', '250/3')
@@ -564,7 +566,7 @@ def number_key(value) -> str:
 
 
 def rational_key(value: Fraction) -> str:
-    """A rational in lowest terms; as a decimal where that ends soon, as a digest where it is too long to write."""
+    """A rational's key: a decimal if that ends, else a fraction in lowest terms; above 1000 bits a digest."""
     top, bottom = value.numerator, value.denominator
     if _bits(value) > 1000:
         digest = hashlib.sha256(f"{top:x}/{bottom:x}".encode()).hexdigest()
@@ -583,7 +585,7 @@ def rational_key(value: Fraction) -> str:
 
 
 def _rational(value) -> Fraction | None:
-    """The rational that a real is to 90 digits: sqrt(2)^2 is 2."""
+    """The rational that equals a real number to 90 digits, or None: sqrt(2)^2 is 2."""
     if value == 0:
         return Fraction(0)
     sign, mantissa, exponent, _ = value._mpf_

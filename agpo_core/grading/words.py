@@ -1,6 +1,6 @@
-"""Answers that are words rather than formulas: Chinese numerals, English number words, dates, times of day, names.
+"""Reads answers that are words rather than formulas: Chinese and English numerals, dates, times of day, names.
 
-Each reader takes a cleaned string and returns what it says, or None.
+Each function takes a cleaned string and returns what it says, or None.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SCALES = {"十": 10, "百": 100, "千": 1000}
 _MYRIADS = {"万": 10**4, "亿": 10**8}
 CHINESE_NUMERAL = "".join(_DIGITS) + "".join(_SCALES) + "".join(_MYRIADS)
 MAX_NUMERAL = 60
-MEASURE = pattern(r"[\u4e00-\u9fff]{1,4}")  # what may stand behind a numeral: 个, 千米
+MEASURE = pattern(r"[\u4e00-\u9fff]{1,4}")  # what may follow a numeral: 个, 千米
 _PARTS = pattern(r"(?:([^又]{1,60})又)?([^分]{1,60})分之(.{1,60})")
 _POINT = pattern(r"([^点]{1,60})点(.{1,60})")
 _ARABIC = pattern(r"\d{1,60}(?:\.\d{1,60})?")
@@ -100,7 +100,7 @@ def _either(text: str) -> Fraction | None:
 
 
 def multiplied(suffix: str) -> tuple[int, str]:
-    """The power of ten at the head of a Chinese unit, and the rest: 万元 is 10^4 元, 千克 is a unit of its own.
+    """The power of ten that a Chinese unit starts with, and the rest: 万元 is 10^4 元; 千克 is a unit by itself.
 
     >>> multiplied("万元"), multiplied("千克"), multiplied("个")
     ((10000, '元'), (1, '千克'), (1, '个'))
@@ -189,9 +189,9 @@ _DATES = (
 
 
 def date(text: str) -> str | None:
-    """A day of the year, with or without the year, as month-day.
+    """A day of the year as month-day, or as year-month-day where the year is given.
 
-    Case: MATH `\\text{June 20}` is `June }20`'s text, not `June 2`.
+    Case: MATH `\\text{June 20}` is `\\text{June }20`, not `\\text{June 2}`.
 
     >>> date("June 20"), date("20th of June"), date("6月20日"), date("June 31")
     ('06-20', '06-20', '06-20', None)
@@ -215,10 +215,9 @@ _CLOCK = pattern(
 
 
 def time_of_day(text: str) -> tuple[str, str | None, bool] | None:
-    """Hour and minute, the half of the day where it is told, and whether it can be nothing but a time: 4:30 may be a
-    ratio.
+    """Hour and minute, the half of the day or None, and whether the text can only be a time (4:30 may be a ratio).
 
-    Case: MATH `\\text{4:30 p.m.}` is `4:30 p.m.` and not `4:30 a.m.`; a bare `4:30` says nothing of the half.
+    Case: MATH `\\text{4:30 p.m.}` is `4:30 p.m.` and not `4:30 a.m.`; a bare `4:30` does not say which half.
 
     >>> time_of_day("4:30 p.m."), time_of_day("16:30"), time_of_day("下午4点30分")
     (('4:30', 'pm', True), ('4:30', 'pm', False), ('4:30', 'pm', True))
@@ -249,9 +248,10 @@ _FORMULA_WORDS = frozenset(
 
 
 def words(text: str) -> str | None:
-    """Text without formulas, in one spelling: "Evelyn", "no solution". Chinese text keeps its characters alone.
+    """A text without formulas in one spelling: "Evelyn", "no solution". Chinese text keeps letters, digits and signs.
 
-    `ab`, `xyz` and `abc` are products and no words: they have no vowel, or are neighbours in the alphabet.
+    `ab`, `xyz` and `abc` are products and no words: such a text is shorter than three letters and not in `SHORT_WORDS`,
+    or has no vowel, or consists of neighbours in the alphabet.
     """
     if _CHINESE.search(text.translate(_JOINS)):
         kept = "".join(c for c in text if c.isalnum() or c in "+-=<>/^.%()").removesuffix("条件")
@@ -265,7 +265,7 @@ def words(text: str) -> str | None:
         parts = parts[2:]
     if parts[0] in ("the", "a", "an") and len(parts) > 1:
         parts = parts[1:]
-    if parts[0] == "no" and len(parts) > 1:  # no solution is no solutions
+    if parts[0] == "no" and len(parts) > 1:  # "no solutions" equals "no solution"
         parts[-1] = parts[-1].removesuffix("s")
     if parts[-1] == "solutions" and parts[-2:-1] == ["many"]:
         parts = parts[:-1]

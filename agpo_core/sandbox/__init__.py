@@ -1,51 +1,54 @@
-"""Run a program that a model wrote: one sandbox for the code reward and for the Python tool.
+"""Runs a program that a model wrote, in one sandbox for the code reward and for the Python tool.
 
-It guards a training machine against the accidents of such programs, and against a policy that finds out that a reward
-can be had by reading a file. It shares the kernel with what it guards: it is no virtual machine, and no place for code
-written by an attacker who holds an unknown hole of the kernel.
+The sandbox guards a training machine against the accidents of such programs, and against a policy that learns to earn
+its reward by reading a file. The program shares the kernel with the machine. So the sandbox is no virtual machine, and
+it is not meant for code by an attacker who knows an undisclosed flaw of the kernel.
 
-Whatever a program does is its own result: once it has started `run` returns a `Result`, and raises nothing. A sandbox
-that cannot be built is refused, before anything has run.
+Whatever a program does counts as its own result: once it has started, `run` returns a `Result` and raises nothing. If
+the sandbox cannot be built, `run` refuses before anything has run.
 
-Two kinds. **Full** is the default (Linux 5.14 or newer with user namespaces open to users; root or not). **Weak** is
-for kernels and containers without user namespaces (Docker's default, Ubuntu 24.04's); it is refused unless the caller
-passes `weak=True` or the environment says AGPO_WEAK_SANDBOX=1. What each holds:
+There are two kinds. The **full** sandbox is the default. It needs Linux 5.14 or newer with user namespaces that users
+may make; it works as root and as an ordinary user. The **weak** sandbox is for kernels and containers without user
+namespaces (the default of Docker and of Ubuntu 24.04). It is refused unless the caller passes `weak=True` or the
+environment has AGPO_WEAK_SANDBOX=1. The protections of each (a watcher is the process that enforces the limits):
 
                     FULL                                             WEAK
 ------------------  -----------------------------------------------  -----------------------------------------------
-files read          a root of its own: the system's programs,        the same files, by Landlock (Linux 5.13),
-                    libraries, headers and /usr/share; the           without /proc; before 5.13 nothing is held.
-                    interpreter's or the compiler's own files; five  Names, sizes and times of other files can be
-                    devices; its own /proc. No home, no project, no  probed
-                    /tmp and no /etc exists there
+files read          a root folder of its own with the system's       the same files, by Landlock (Linux 5.13 or
+                    programs, libraries, headers and /usr/share;     newer), without /proc; before 5.13 no file is
+                    the interpreter's or the compiler's own files;   protected. Names, sizes and times of other
+                    five devices; its own /proc. No home, no         files can be found out
+                    project, no /tmp and no /etc exists there
 
 files changed       a scratch folder in memory, gone with the        a scratch folder on the disk, removed after the
-                    program; the rest is read-only                   run; the rest by Landlock. Calls that change
-                                                                     modes and times do nothing; those that change
-                                                                     owners and attributes are refused
+                    program; all else is read-only                   run; all else is protected by Landlock. Calls
+                                                                     that change modes and times do nothing; calls
+                                                                     that change owners and attributes are refused
 
-scratch folder      size and number of files are held by the kernel  looked at every 50 ms: past its size or number
-                                                                     the program is ended; a burst may pass it.
+scratch folder      the kernel limits its size and its number of     checked every 50 ms: a program past the size or
+                    files                                            the number is ended; a burst may exceed them.
                                                                      Files deleted while open count where the
                                                                      watcher may look into the program (not as root
                                                                      without CAP_SYS_PTRACE)
 
-network             a namespace with nothing in it; no call makes,   the same calls are refused; there is no
-                    names or connects a socket, but for a connected  namespace
-                    pair of Unix streams
+network             a network namespace with nothing in it; calls    the same calls are refused; there is no
+                    that make, name or connect a socket are          namespace
+                    refused, except for a connected pair of Unix
+                    streams
 
-namespaces          unshare, clone and clone3 make none              the same
+namespaces          unshare, clone and clone3 cannot make any        the same
 
-other processes     those outside do not exist                       their numbers are seen. Signals stay inside by
-                                                                     Landlock (6.12); before 6.12 a process may
-                                                                     signal only itself and its group, so that it
-                                                                     cannot stop a child by its number
+other processes     those outside do not exist in it                 their numbers can be seen. Landlock keeps
+                                                                     signals inside (Linux 6.12 or newer); before
+                                                                     6.12 a process may signal only itself and its
+                                                                     group, so a program cannot stop a child by its
+                                                                     number
 
-limits, priority,   refused                                          refused
+limits, priority,   calls that reach them are refused                the same
 affinity of others
 
-its watcher         process 1 of the namespace, which no signal      another user's where root asks; else held by
-                    reaches                                          the two rows above
+its watcher         process 1 of the namespace, which no signal      belongs to another user where root starts the
+                    reaches                                          run; otherwise the two rows above protect it
 
 the end             the kernel kills the namespace                   one signal to the process group, which nothing
                                                                      can leave: setsid and setpgid do nothing
@@ -54,11 +57,12 @@ CPU, address        limits of each process                           the same
 space, file size,
 open files
 
-memory of all       looked at every 50 ms; a burst may pass it by    the same
-                    what is written in that time
+memory of all       checked every 50 ms; a burst may exceed it by    the same
+processes           what is written in that time
 
-processes, threads  counted in the namespace                         counted over the user: what others start or end
-                                                                     meanwhile shifts the limit
+processes, threads  counted in the namespace                         counted over the user: what other programs of
+                                                                     the user start or end meanwhile shifts the
+                                                                     limit
 
 output              cut off at a cap                                 the same
 
@@ -67,16 +71,16 @@ the rest            four environment variables, none of the          the same
                     shared memory, keyrings and the like are
                     refused (x86-64 and aarch64)
 
-not held            time, the kernel's version and the number of     the same; pipes and timers count for the user
+not guarded         time, the kernel's version and the number of     the same; pipes and timers count for the user
                     cores can be seen; cores, caches and memory
                     bandwidth are shared; all processes together
                     may use the cores until the deadline
 
-Where the interpreter or the compiler is installed in a home folder itself, so that its files are not apart from the
-rest, the sandbox is refused.
+If the interpreter or the compiler is installed directly in a home folder, its files cannot be told from the rest of
+that folder, and the sandbox is refused.
 
-Which walls hold is not assumed but tried, once a process, by a program that attempts them. `python -m
-agpo_core.sandbox` prints the outcome.
+Which of these protections (below: walls) hold on a machine is tested, once in each process, by a program that tries to
+break them. `python -m agpo_core.sandbox` prints the outcome.
 """
 
 from __future__ import annotations
@@ -113,8 +117,8 @@ WEAK_VARIABLE = "AGPO_WEAK_SANDBOX"
 PYTHON = sys.executable
 
 _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
-_GRACE_SECONDS = 30.0  # for building and tearing down on a machine that is busy; past it the launcher is killed
-_PAUSES = (0.05, 0.2, 1.0, 4.0)  # seconds before building is tried again: a machine may be short of processes
+_GRACE_SECONDS = 30.0  # for starting and ending the sandbox on a busy machine; after it the launcher is killed
+_PAUSES = (0.05, 0.2, 1.0, 4.0)  # seconds before the next try to start; a machine may be short of processes
 _SYSTEM = (
     *("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/alternatives"),
     *(
@@ -129,22 +133,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one run may use."""
+    """What one run of a program may use."""
 
     seconds: float = 5.0  # wall clock, from the program's start
     cpu_seconds: int = 5  # CPU time of each process, whole seconds
-    memory_bytes: int = 512 * MIB  # address space of each process, and resident memory of all together
-    stack_bytes: int = 64 * MIB  # of each process; what a new thread reserves, too
+    memory_bytes: int = 512 * MIB  # address space of each process; also resident memory of all processes together
+    stack_bytes: int = 64 * MIB  # stack of each process, and of each new thread
     processes: int = 16  # processes and threads at once
     file_bytes: int = 16 * MIB  # size of the largest file
     scratch_bytes: int = 32 * MIB  # size of the scratch folder
     scratch_files: int = 1000  # files and folders in it
     open_files: int = 64  # descriptors of each process
-    output_bytes: int = MIB  # of stdout, and again of stderr
+    output_bytes: int = MIB  # of stdout; stderr may have as many
 
 
 COMPILE_LIMITS = Limits(
-    seconds=60.0,  # as the official tester of CodeContests
+    seconds=60.0,  # as in the official tester of CodeContests
     cpu_seconds=60,
     memory_bytes=2048 * MIB,
     processes=16,
@@ -158,10 +162,13 @@ COMPILE_LIMITS = Limits(
 class Result:
     """How a run ended.
 
-    `reason`: "ok" (exit status 0), "crashed" (another status, a signal, or too much in the scratch folder), "timeout",
-    "memory", "output" (more than the cap; what fits is kept) or "compile" (it never ran; stderr says why).
-    `status`: the exit status, -n for signal n, None where the sandbox ended it or never began. `seconds`: wall clock
-    of the program alone.
+    Attributes:
+        stdout, stderr: what the program wrote, up to the cap.
+        status: the exit status; -n for signal n; None where the sandbox ended the program or never started it.
+        reason: "ok" (exit status 0), "crashed" (another status, a signal, or too much in the scratch folder),
+            "timeout", "memory", "output" (more than the cap; what fits is kept) or "compile" (it never ran; stderr
+            says why).
+        seconds: wall clock of the program alone.
     """
 
     stdout: str
@@ -172,7 +179,7 @@ class Result:
 
 
 class SandboxRefused(RuntimeError):
-    """This machine offers no sandbox as asked for; the message says what is missing and what to do."""
+    """This machine does not offer the sandbox that was asked for; the message says what is missing and what to do."""
 
 
 # ── what callers use ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -185,18 +192,18 @@ def run(
     limits: Limits = Limits(),
     weak: bool | None = None,
 ) -> Result:
-    """Run a program once.
+    """Run a program once in the sandbox.
 
     Args:
         program: source text, one file.
-        stdin: what it reads.
+        stdin: the text that the program reads.
         language: "python" (this interpreter, with its packages) or "cpp" (C++17, where g++ is installed).
-        limits: what the run may use; compiling has limits of its own.
-        weak: accept a weak sandbox where there is no full one; None asks AGPO_WEAK_SANDBOX.
+        limits: what the run may use; compiling has the limits COMPILE_LIMITS.
+        weak: whether a weak sandbox will do where there is no full one; None: as AGPO_WEAK_SANDBOX says.
     Returns:
-        how it ended, whatever the program did.
+        how the run ended, whatever the program did.
     Raises:
-        SandboxRefused: the machine offers no such sandbox, or no compiler; nothing has run then.
+        SandboxRefused: the machine offers no such sandbox, or no compiler; nothing has run.
         ValueError: an unknown language.
 
     Example:
@@ -214,15 +221,15 @@ def run_all(
     budget_seconds: float | None = None,
     weak: bool | None = None,
 ) -> list[Result]:
-    """Run a program once for each input, each time in a fresh sandbox, several at once. C++ is compiled once.
+    """Run a program once for each input, each time in a fresh sandbox, several at a time. C++ is compiled once.
 
     Args:
         stdins: the inputs.
-        budget_seconds: wall clock for all runs together, without compiling. A run that has not started by then is a
-            "timeout" of 0 s, and one that has is cut short.
+        budget_seconds: wall clock for all runs together, without compiling. When it is used up, a run that has not
+            started is a "timeout" of 0 s, and one that has started is ended.
         program, language, limits, weak: as for `run`.
     Returns:
-        one result an input, in order.
+        one result for each input, in order.
     """
     if language not in LANGUAGES:
         raise ValueError(f"language: unknown {language!r}; use one of {', '.join(LANGUAGES)}")
@@ -269,13 +276,13 @@ def require(language: str = "python", weak: bool | None = None) -> None:
         kind = "full"
     elif not (os.environ.get(WEAK_VARIABLE) == "1" if weak is None else weak):
         raise SandboxRefused(
-            f"sandbox: this machine has no full one ({'; '.join(missing(weak=False))}). Open user namespaces to the "
-            f"user (sysctl kernel.apparmor_restrict_unprivileged_userns=0, docker run --security-opt "
-            f"seccomp=unconfined), or accept a weaker one with {WEAK_VARIABLE}=1: there "
-            f"{'; '.join(missing(weak=True)) or 'the walls tried hold'}, and the documentation says what is left"
+            f"sandbox: this machine offers no full sandbox ({'; '.join(missing(weak=False))}). Allow user namespaces "
+            f"to users (sysctl kernel.apparmor_restrict_unprivileged_userns=0, docker run --security-opt "
+            f"seccomp=unconfined), or accept the weak sandbox with {WEAK_VARIABLE}=1; tried on this machine: "
+            f"{'; '.join(missing(weak=True)) or 'all its walls hold'}; agpo_core.sandbox lists what it protects"
         )
     elif cannot_start := [why for why in missing(weak=True) if why.startswith("start: ")]:
-        raise SandboxRefused(f"sandbox: not even a weak one starts here ({cannot_start[0]})")
+        raise SandboxRefused(f"sandbox: not even the weak sandbox starts on this machine ({cannot_start[0]})")
     else:
         kind = "weak"
     if language == "cpp":
@@ -288,19 +295,19 @@ def require(language: str = "python", weak: bool | None = None) -> None:
 
 
 def compiler() -> str | None:
-    """The path of g++, or None."""
+    """The path of g++; None where there is none."""
     found = shutil.which("g++")
     return None if found is None else os.path.abspath(found)
 
 
 def cores() -> int:
-    """Runs at once: the cores this process may use, shared with the other ranks on the machine."""
+    """The number of runs at a time: the cores that this process may use, divided by the ranks on the machine."""
     return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 # ── trying the walls ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-# Prints the names of the walls that do not hold. It tries one thing of each kind; the tests try many more.
+# This program prints the names of the walls that do not hold. It tries one thing of each kind; the tests try more.
 _TRY = """
 import os, resource, signal, socket, sys, time
 def holds(attempt):
@@ -323,7 +330,7 @@ def fork_many():
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 def signal_parent():
-    if not {full}:  # a full sandbox has no such process, though another may bear its number
+    if not {full}:  # in a full sandbox the parent does not exist; another process may have its number
         os.kill({parent}, 0)
     else:
         raise OSError
@@ -339,7 +346,7 @@ WALLS = ("files", "network", "processes", "memory", "signals", "datagrams", "lim
 
 @cache
 def missing(weak: bool) -> tuple[str, ...]:
-    """What the sandbox does not hold back on this machine, found by trying; empty when all holds."""
+    """What the sandbox cannot guard on this machine, found by trying; empty when every wall holds."""
     if not sys.platform.startswith("linux"):
         return (f"start: it needs Linux, this is {sys.platform}",)
     limits = Limits(seconds=20.0, cpu_seconds=10, memory_bytes=256 * MIB, processes=8)
@@ -364,7 +371,7 @@ def missing(weak: bool) -> tuple[str, ...]:
 
 @cache
 def _cpp_missing(path: str, kind: str, limits: Limits = COMPILE_LIMITS) -> str:
-    """Why C++ cannot be compiled and run in a kind of sandbox with this compiler, found by trying; empty if it can."""
+    """Why this compiler does not work in this kind of sandbox, found by trying it; empty if it works."""
     result, binary = _run_compiler(b"#include <iostream>\nint main() { std::cout << 1; }", limits)
     if result.reason == "ok":
         result, _ = _execute(["./program"], {"program": binary}, b"", limits, readable=_compiler_files(path))
@@ -375,7 +382,7 @@ def _cpp_missing(path: str, kind: str, limits: Limits = COMPILE_LIMITS) -> str:
 
 
 def _compile(program: bytes) -> tuple[Result | None, bytes]:
-    """The failure, or the binary of a C++ program."""
+    """A C++ program's binary and None, or the failed compilation and no binary."""
     result, binary = _run_compiler(program, COMPILE_LIMITS)
     if result.reason == "ok" and binary:
         return None, binary
@@ -398,9 +405,9 @@ def _execute(
     weak: bool | None = None,
     readable: Sequence[str] | None = None,
 ) -> tuple[Result, bytes]:
-    """Run a command in a new sandbox. Returns how it ended, and the content of the file to export.
+    """Run a command in a new sandbox. Returns how it ended, and the content of the file named by `export`.
 
-    `readable`: what it may read beside the system's files; None: this Python's.
+    `readable`: the paths that it may read besides the system's; None: those of this Python.
     """
     for name, content in files.items():
         if len(content) > limits.scratch_bytes - MIB // 2:
@@ -422,7 +429,7 @@ def _execute(
             if weak:
                 scratch = spec["scratch"] = tempfile.mkdtemp(prefix="agpo-sandbox-")
             report, content, stdout, stderr = _talk(spec, stdin, limits)
-        except OSError as error:  # this process got no process, descriptor or folder
+        except OSError as error:  # this process could get no new process, descriptor or folder
             report = {"error": str(error)}
         finally:
             if scratch is not None:
@@ -435,7 +442,7 @@ def _execute(
 
 
 def _talk(spec: dict, stdin: bytes, limits: Limits) -> tuple[dict, bytes, bytes, bytes]:
-    """Start the launcher, feed it, collect what comes. Returns when every process of the run is gone."""
+    """Start the launcher, send it input, and collect its output. Returns when every process of the run is gone."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         launcher = subprocess.Popen(
@@ -454,23 +461,23 @@ def _talk(spec: dict, stdin: bytes, limits: Limits) -> tuple[dict, bytes, bytes,
             try:
                 return _exchange(launcher, handle, ours, spec, stdin, limits)
             finally:
-                ours.close()  # whatever went wrong here: what is left there ends now
+                ours.close()  # closing it ends what is left of the run, whatever went wrong here
                 _end(launcher, handle)
                 os.close(handle)
 
 
 def _end(launcher: subprocess.Popen, handle: int) -> None:
-    """Wait for the launcher. Where it hangs, or was itself killed, end what it left: its session."""
+    """Wait for the launcher. If it hangs or was killed, kill all processes of its session."""
     ended = select.poll()
     ended.register(handle, select.POLLIN)
     if not ended.poll(_GRACE_SECONDS * 1000):
         launcher.kill()
         ended.poll()
     try:
-        # It is not buried yet, so that its number still names its session.
+        # WNOWAIT leaves the launcher a zombie, so that its number still names its session.
         if os.waitid(os.P_PID, launcher.pid, os.WEXITED | os.WNOWAIT).si_code != os.CLD_EXITED:
             _kill_session(launcher.pid)
-    except ChildProcessError:  # whoever asked has its children buried by the kernel
+    except ChildProcessError:  # the calling process ignores SIGCHLD, so that the kernel has reaped the launcher
         pass
 
 
@@ -480,7 +487,7 @@ def _kill_session(session: int) -> None:
         groups = set()
         for process in filter(str.isdigit, os.listdir("/proc")):
             try:
-                # After the name, which may hold anything: state, parent, group, session.
+                # After the name, which may contain anything, come state, parent, group and session.
                 state, _, *ids = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[:4]
             except (OSError, ValueError):
                 continue
@@ -499,9 +506,9 @@ def _kill_session(session: int) -> None:
 def _exchange(
     launcher: subprocess.Popen, handle: int, control: socket.socket, spec: dict, stdin: bytes, limits: Limits
 ) -> tuple[dict, bytes, bytes, bytes]:
-    """Feed and read all pipes at once, until all are closed. Past the cap on output the run is told to end.
+    """Write and read all pipes together until all are closed. Past the cap on output, tell the launcher to end the run.
 
-    The report has a "reason" when the program had started, whatever came of it, and else an "error".
+    The report has a "reason" if the program started, however it ended, and otherwise an "error".
     """
     unread = memoryview(stdin)
     received = {"stdout": bytearray(), "stderr": bytearray(), "report": bytearray()}
@@ -525,7 +532,7 @@ def _exchange(
                         selector.unregister(key.fileobj)
                         key.fileobj.close()
                     continue
-                if key.data == "end":  # should it have been killed, the program may hold the pipes open
+                if key.data == "end":  # if the launcher was killed, the program may still hold the pipes open
                     selector.unregister(handle)
                     _end(launcher, handle)
                     continue
@@ -560,7 +567,7 @@ def _hang_up(control: socket.socket) -> None:
 
 
 def _feed(pipe: int, unread: memoryview) -> memoryview:
-    """Write what fits; what is left, nothing where the program reads no more."""
+    """Write what fits into a pipe. Returns what is left; nothing is left when the program reads no more."""
     try:
         return unread[os.write(pipe, unread[: 1 << 16]) :] if unread else unread
     except BlockingIOError:
@@ -583,14 +590,15 @@ def _send(control: socket.socket, spec: dict) -> None:
 
 
 def _read_report(line: bytes) -> dict:
-    """The launcher's report; empty when it never came. A literal, so that reading it can do nothing else."""
+    """The launcher's report, empty when none came. It is read as a Python literal, so that nothing is executed."""
     try:
         return ast.literal_eval(line.decode())
     except (SyntaxError, ValueError):
         return {}
 
 
-# A program that Python cannot compile leaves this and no "Traceback" line before it; one that raises it leaves both.
+# A program that Python cannot compile writes this with no "Traceback" line before it. A program that raises the error
+# itself writes both. A source that is too large to compile writes `_TOO_LARGE`.
 _SYNTAX = re.compile(r'\A {2}File ".*^(SyntaxError|IndentationError|TabError):', re.DOTALL | re.MULTILINE)
 _TOO_LARGE = re.compile(r"\A(?:s_push: [^\n]*\n)?(MemoryError|RecursionError)\b[^\n]*\n?\Z")  # the same, of its size
 _NO_MEMORY = re.compile(
@@ -602,12 +610,12 @@ _LOST = {"lost": "its watcher was lost", "scratch": "its scratch folder held mor
 
 
 def _judge(report: dict, stdout: bytes, stderr: bytes, limits: Limits) -> Result:
-    """A report in the terms of `Result`."""
+    """The `Result` that a launcher's report stands for."""
     out, err = (text.decode("utf-8", "replace") for text in (stdout, stderr))
     status, reason = report.get("status"), report["reason"]
     if reason == "exited":
         out_of_time = report["cpu_seconds"] >= limits.cpu_seconds
-        # A program that was refused memory and did not look, or was killed for it, ends by one of these signals.
+        # These signals end a program that did not check whether it got memory, or that was killed for using it.
         share = 0.5 if status in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGKILL) else 0.95
         if status == 0:
             reason = "ok"
@@ -634,7 +642,7 @@ def _readable() -> list[str]:
     """The interpreter's own files: its path, the standard library, the installed packages, the shared libraries.
 
     Raises:
-        SandboxRefused: they cannot be shown without a home folder or the project.
+        SandboxRefused: a program that may read them could also read a home folder or the project.
     """
     prefixes = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     for prefix in prefixes:
@@ -647,10 +655,10 @@ def _readable() -> list[str]:
 
 @cache
 def _compiler_files(path: str) -> list[str]:
-    """The compiler's own files: its path, and the folders that it was installed in where those are not the system's.
+    """The compiler's own files: its path, and the folders that it was installed in if they are not the system's.
 
     Raises:
-        SandboxRefused: they cannot be shown without a home folder or the project.
+        SandboxRefused: a program that may read them could also read a home folder or the project.
     """
     paths = [path]
     for name in ("cc1plus", "collect2", "as", "ld"):
@@ -671,7 +679,7 @@ def _compiler_files(path: str) -> list[str]:
 
 
 def _shown(paths: Sequence[str], what: str) -> list[str]:
-    """What must be in the sandbox for these paths to lead to their files: files, folders, and the links on the way."""
+    """The files, folders and links that must be in the sandbox for these paths to work there."""
     shown = {step for path in paths if os.path.exists(path) for step in _way_to(path)}
     shown = {path for path in shown if not _is_system(path)}
     for path in (*_SYSTEM, *shown):
@@ -681,7 +689,7 @@ def _shown(paths: Sequence[str], what: str) -> list[str]:
 
 
 def _way_to(path: str) -> list[str]:
-    """The links on the way to a path, those in its folders too, and the real path."""
+    """The symbolic links that a path goes through, also those among its folders, and then its real path."""
     links, here, left = [], "", os.path.abspath(path).split("/")
     while left:
         part = left.pop(0)
@@ -704,7 +712,7 @@ def _is_system(path: str) -> bool:
 
 
 def _homes() -> set[str]:
-    """Home folders: of this process, of its user, of root, and all in /home. One that is a system folder is none."""
+    """The home folders of this process, its user and root, and all in /home; a system folder does not count as one."""
     homes = {os.path.expanduser("~"), "/root"}
     try:
         homes.add(pwd.getpwuid(os.getuid()).pw_dir)
@@ -717,13 +725,13 @@ def _homes() -> set[str]:
 
 
 def _project() -> list[str]:
-    """The folder that this package is developed in; none where it is installed among others."""
+    """The folder that this package is developed in; empty where it is installed in site-packages."""
     folder = Path(__file__).resolve().parents[2]
     return [] if folder.name in ("site-packages", "dist-packages") else [str(folder)]
 
 
 def _refuse_home(folder: str, what: str, private: Sequence[str] | None = None) -> None:
-    """Raise SandboxRefused when a folder is, or holds, one that programs must not read (None: a home)."""
+    """Raise SandboxRefused if a folder is or contains one that programs must not read (`private`; None: the homes)."""
     for home in sorted(_homes() if private is None else private):
         if folder not in ("/usr", "/usr/local") and f"{home}/".startswith(f"{folder.rstrip('/')}/"):
             raise SandboxRefused(
@@ -734,12 +742,12 @@ def _refuse_home(folder: str, what: str, private: Sequence[str] | None = None) -
 
 @cache
 def _slots() -> threading.BoundedSemaphore:
-    """One slot a core, over all threads that run programs."""
+    """A semaphore with one slot for each core, shared by all threads that run programs."""
     return threading.BoundedSemaphore(cores())
 
 
 def _discard(folder: str) -> None:
-    """Delete a scratch folder. What cannot be deleted is left, and said: it must not end whoever graded the program."""
+    """Delete a scratch folder. A failure is logged and not raised, so that it cannot end the caller's grading."""
     try:
         _remove(folder)
     except OSError as error:
@@ -747,9 +755,10 @@ def _discard(folder: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    """Delete a folder: whatever its depth, whatever modes and names are left in it, never through a link.
+    """Delete a folder of any depth, whatever modes and names are in it, without following links.
 
-    One open folder at a time, down by name and up by "..": no path gets long, and nothing recurses.
+    One folder is open at a time. The walk goes down by name and up by "..", so that no path gets long and nothing
+    recurses.
     """
 
     def enter(name, within=None):

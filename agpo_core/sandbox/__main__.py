@@ -1,10 +1,10 @@
-"""What holds on this machine: `python -m agpo_core.sandbox`."""
+"""Prints which walls of the sandbox hold on this machine: `python -m agpo_core.sandbox`."""
 
 from agpo_core.sandbox import WALLS, compiler, missing
 
 
 def main() -> None:
-    """Print what holds on this machine."""
+    """Print, for each kind of sandbox, the walls that hold or what is missing."""
     for kind in ("full", "weak"):
         found = missing(weak=kind == "weak")
         print(f"{kind:4}  {'; '.join(found) if found else 'all walls hold: ' + ', '.join(WALLS)}")

@@ -1,17 +1,17 @@
-"""The inside of the sandbox: build the walls, start the program, watch it, report. See `agpo_core.sandbox`.
+"""Builds the sandbox from the inside, starts the program, watches it and reports. See `agpo_core.sandbox`.
 
-Not imported but run, `python -I -S launcher.py FD`: namespaces need a process with a single thread. It starts
-before every program, so it imports the few modules that load fast (`signal`, `socket` or `json` would double it), and
-makes raw system calls. FD is a socket. In comes the specification, marshalled, its length before it. Out goes
-"started" once the program runs, then the report, a line with a Python literal, and after it the file asked for. When
-the other end closes, whatever is left is killed.
+This file is not imported. It is run as `python -I -S launcher.py FD`, because namespaces need a process with a single
+thread. It starts before every program, so it imports only a few modules that load fast (`signal`, `socket` or `json`
+would double its start) and makes raw system calls. FD is a socket. The launcher receives the specification on it,
+marshalled, with its length before it. It sends "started" once the program runs, then the report (a line with a Python
+literal), and then the file that was asked for. When the other end closes, it kills whatever is left.
 
-The processes, outermost first: the launcher; the namespace's process 1, which watches; the program. A weak sandbox
-has no process 1: there the launcher watches, and adopts the program's orphans. There all that the program starts
-stays in one process group, because the calls that would leave it do nothing: one signal to the group ends all at
-once, those that are being forked too.
+The processes, outermost first, are the launcher, the namespace's process 1, which watches, and the program. A weak
+sandbox has no process 1; there the launcher watches, and it adopts the program's orphans. All that the program starts
+there stays in one process group, because the calls that would leave the group do nothing. So one signal to the group
+ends all at once, also those that are just being forked.
 
-Names, of processes as of files, are the program's to choose: /proc is read as bytes, and folders by descriptor.
+The program chooses the names of processes and files, so /proc is read as bytes and folders are opened by descriptor.
 """
 
 import ctypes
@@ -29,23 +29,23 @@ SCRATCH = "/scratch"
 NOBODY = 65534
 POLL_SECONDS = 0.05
 KILL_SECONDS = 5.0
-MOST = (1 << 63) - 2  # a limit beyond what the kernel can hold
+MOST = (1 << 63) - 2  # the largest limit that the kernel can store
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
-# Linux's constants; Python has no names for them.
+# Linux's constants, for which Python has no names
 NEW_NS, NEW_UTS, NEW_IPC, NEW_USER, NEW_PID, NEW_NET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-NEW_ANY = NEW_NS | NEW_UTS | NEW_IPC | NEW_USER | NEW_PID | NEW_NET | 0x2000000  # the last: a cgroup namespace
+NEW_ANY = NEW_NS | NEW_UTS | NEW_IPC | NEW_USER | NEW_PID | NEW_NET | 0x2000000  # the last one is a cgroup namespace
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 PR_PDEATHSIG, PR_DUMPABLE, PR_SECCOMP, PR_SUBREAPER, PR_NO_NEW_PRIVS = 1, 4, 22, 36, 38
 SIGINT, SIGKILL, SIGPIPE, SIGXFSZ, SIG_DFL, SIG_IGN = 2, 9, 13, 25, 0, 1
 AT_FDCWD, AT_RECURSIVE, MNT_DETACH = -100, 0x8000, 2
 
-# What the filter answers to system calls, each by its number on (x86_64, aarch64); None: the machine has no such call.
+# The tables of the system call filter. A call is given by its numbers on (x86_64, aarch64); None: no such call there.
 MACHINES = {"x86_64": 0, "aarch64": 1}
 AUDIT_ARCH = (0xC000003E, 0xC00000B7)
 
-# Refused: calls that talk to the network or to another process, hold memory that no limit counts, use up what the
-# whole machine or all processes of the user share, or reach parts of the kernel that no exercise needs.
+# These are refused: calls that talk to the network or to another process, hold memory that no limit counts, use up what
+# the whole machine or all processes of the user share, or reach parts of the kernel that no exercise needs.
 FORBIDDEN = {
     "socket": (41, 198),
     "connect": (42, 203),
@@ -92,13 +92,13 @@ FORBIDDEN = {
     "userfaultfd": (323, 282),
 }
 
-# Refused unless every condition holds: (argument, mask, values): the masked argument is one of the values.
-# (argument, mask, values, False): it is none of them. An id of 0 means the caller itself.
+# These are refused unless every condition holds. (argument, mask, values) says that the masked argument is one of the
+# values, (argument, mask, values, False) that it is none of them. An id of 0 means the caller itself.
 WHOLE = 0xFFFFFFFF
 ITSELF = ((0, WHOLE, (0,)),)
 CONFINED = {
     "clone": ((56, 220), ((0, NEW_ANY, (0,)),)),
-    "socketpair": ((53, 199), ((0, WHOLE, (1,)), (1, 0xF, (1,)))),  # Unix streams: they reach nothing but each other
+    "socketpair": ((53, 199), ((0, WHOLE, (1,)), (1, 0xF, (1,)))),  # Unix streams, which reach only each other
     "prlimit64": ((302, 261), ITSELF),
     "setpriority": ((141, 140), ((0, WHOLE, (0,)), (1, WHOLE, (0,)))),
     "sched_setparam": ((142, 118), ITSELF),
@@ -106,14 +106,15 @@ CONFINED = {
     "sched_setaffinity": ((203, 122), ITSELF),
     "sched_setattr": ((314, 274), ITSELF),
     "fcntl": ((72, 25), ((1, WHOLE, (8, 10, 15, 1024, 1026), False),)),  # signals to the owner of a file; leases
-    "ioctl": ((16, 29), ((1, WHOLE, (0x8901, 0x8902, 0x5412), False),)),  # the same; input to a terminal
+    "ioctl": ((16, 29), ((1, WHOLE, (0x8901, 0x8902, 0x5412), False),)),  # the same; also input to a terminal
 }
 
-# A call whose flags lie in memory, where a filter cannot look, is said not to exist; libc then makes the older one.
+# The flags of this call are in memory, where a filter cannot look. So it is reported as not existing, and libc then
+# makes the older call.
 CLONE3 = (435, 435)
 
-# In a weak sandbox these do nothing and say that it is done. All processes stay in one group, see above. Landlock
-# leaves modes and times of files outside unguarded, so nobody changes any.
+# In a weak sandbox these calls do nothing and report success. The first two would leave the process group (see above).
+# The others change modes and times of files, which Landlock does not guard outside the scratch folder.
 IDLE = {
     "setsid": (112, 157),
     "setpgid": (109, 154),
@@ -126,7 +127,7 @@ IDLE = {
     "futimesat": (261, None),
     "utimensat": (280, 88),
 }
-# Also refused there: what else Landlock leaves unguarded.
+# These calls are refused in a weak sandbox too, because Landlock does not guard against them either.
 UNGUARDED = {
     "chown": (92, None),
     "lchown": (94, None),
@@ -141,7 +142,7 @@ UNGUARDED = {
     "fremovexattr": (199, 16),
     "removexattrat": (466, 466),
 }
-# Before Landlock's version 3 (Linux 6.2) it does not guard against truncating. O_TRUNC is 0x200, beside O_RDONLY.
+# Before its version 3 (Linux 6.2) Landlock does not guard against truncating. 0x200 is O_TRUNC with O_RDONLY.
 OPENAT2 = (437, 437)
 UNGUARDED_BEFORE_3 = {
     "truncate": ((76, 45), ((0, WHOLE, ()),)),
@@ -155,7 +156,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name, *args):
-    """A system call by its name in libc or its number; raises OSError."""
+    """Make a system call by its name in libc or by its number; a failure raises OSError."""
     args = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
     code = libc.syscall(ctypes.c_long(name), *args) if isinstance(name, int) else getattr(libc, name)(*args)
     if code < 0:
@@ -168,10 +169,10 @@ def call(name, *args):
 
 
 def enter_namespaces():
-    """A user, process, mount, network, IPC and host name namespace of our own; needs no privilege.
+    """Enter new user, process, mount, network, IPC and host name namespaces; this needs no privilege.
 
-    Root maps "nobody" too, for the program to run as: no process limit holds for user 0. Only a process that stayed
-    outside may write such a map.
+    Root also maps the user "nobody", as whom the program then runs, because process limits do not hold for user 0. Only
+    a process that stayed outside may write such a map.
     """
     uid, gid = os.getuid(), os.getgid()
     flags = NEW_USER | NEW_PID | NEW_NS | NEW_NET | NEW_IPC | NEW_UTS
@@ -203,9 +204,9 @@ def enter_namespaces():
 
 
 def build_root(spec):
-    """A root of our own: what is readable, read-only; devices; /proc; an empty scratch folder.
+    """Build a new root folder: the readable paths (read-only), devices, /proc and an empty scratch folder.
 
-    The scratch folder is a tmpfs with a size and a number of files, gone with its last process.
+    The scratch folder is a tmpfs with a limited size and number of files. It is gone with its last process.
     """
     call("mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
     call("mount", b"tmpfs", b"/tmp", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=1m")
@@ -224,7 +225,7 @@ def build_root(spec):
     os.mkdir("/new/proc")
     call("mount", b"proc", b"/new/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"subset=pid")
     os.mkdir(f"/new{SCRATCH}")
-    if not os.path.isdir("/new/tmp"):  # else the Python installation lies in it; TMPDIR names the scratch folder
+    if not os.path.isdir("/new/tmp"):  # if it exists, Python is installed in it; TMPDIR names the scratch folder
         os.symlink(SCRATCH, "/new/tmp")
     read_only = struct.pack("QQQQ", 0b11, 0, 0, 0)  # read-only, no set-user-id; whole tree
     call(442, AT_FDCWD, b"/new", AT_RECURSIVE, read_only, len(read_only))  # mount_setattr
@@ -232,11 +233,11 @@ def build_root(spec):
     options += f"size={spec['scratch_bytes']},nr_inodes={spec['scratch_files']}"
     call("mount", b"tmpfs", f"/new{SCRATCH}".encode(), b"tmpfs", MS_NOSUID | MS_NODEV, options.encode())
     call("umount2", b"/old", MNT_DETACH)
-    os.chroot("/new")  # from inside a chroot no further user namespace can be made
+    os.chroot("/new")  # no further user namespace can be made inside a chroot
 
 
 def visible(readable):
-    """The readable paths that exist, outermost first, without those that lie in another."""
+    """The readable paths that exist, outermost first, without those inside another."""
     kept = []
     for path in sorted({os.path.normpath(p) for p in readable}, key=len):
         if os.path.lexists(f"/old{path}") and not any(path.startswith(f"{k}/") for k in kept):
@@ -245,7 +246,7 @@ def visible(readable):
 
 
 def bind(path):
-    """Show a file or a folder under its own path. A link is made anew: what it leads to is shown only if asked for."""
+    """Show a file or a folder under its own path. A link is copied as a link; its target is shown only if listed."""
     source, target = f"/old{path}", f"/new{path}"
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if os.path.islink(source):
@@ -273,7 +274,7 @@ def drop_root():
 
 
 def limit(spec, others=0):
-    """Resource limits; `others`: threads of this user that the process limit counts but that are not the program's."""
+    """Set the resource limits. `others`: threads of the user that count for the process limit besides the program's."""
     for name, value in (
         ("CPU", spec["cpu_seconds"]),
         ("AS", spec["memory_bytes"]),
@@ -298,11 +299,11 @@ def limit(spec, others=0):
 
 
 def forbid(weak=False, version=0):
-    """The seccomp filter of the tables above; another architecture's calls kill.
+    """Install the seccomp filter of the tables above; a call of another architecture kills the process.
 
     Args:
-        weak: whether files and processes outside are there to be reached.
-        version: Landlock's, 0 where there is none.
+        weak: whether the sandbox is weak, so that files and processes outside can be reached.
+        version: Landlock's version, 0 where there is none.
     """
     machine = MACHINES.get(os.uname().machine)
     if machine is None:
@@ -321,7 +322,7 @@ def forbid(weak=False, version=0):
     load, both, equal, at_least, leave = 0x20, 0x54, 0x15, 0x35, 0x06
     allow, kill = (leave, 0, 0, 0x7FFF0000), (leave, 0, 0, 0x80000000)
     rules = [(load, 0, 0, 4), (equal, 1, 0, AUDIT_ARCH[machine]), kill, (load, 0, 0, 0)]
-    rules += [(at_least, 0, 1, 0x40000000), answer(errno.EPERM)]  # x32's calls lie from there on
+    rules += [(at_least, 0, 1, 0x40000000), answer(errno.EPERM)]  # the numbers of x32's calls start here
     for numbers, error in answers.items():
         if numbers[machine] is not None:
             rules += [(equal, 0, 1, numbers[machine]), answer(error)]
@@ -342,15 +343,15 @@ def forbid(weak=False, version=0):
 
 
 def answer(error):
-    """The rule that ends a call with an error; 0: the call does nothing, and says that it is done."""
+    """The filter rule that ends a call with an error; with error 0 the call does nothing and reports success."""
     return 0x06, 0, 0, 0x00050000 | error
 
 
 def own_signals():
-    """Where Landlock does not confine signals (before its version 6, Linux 6.12): a process to itself and its group.
+    """The conditions that let a process signal only itself and its group, for Landlock before version 6 (Linux 6.12).
 
-    A program can then not signal a child by its number. It could otherwise end its watcher, and any process of the
-    user.
+    That Landlock does not confine signals: without these conditions a program could end its watcher and any process of
+    the user. With them it cannot signal a child by its number.
     """
     own = os.getpid()
     to_itself, to_group = ((0, WHOLE, (own,)),), ((0, WHOLE, (0, own, WHOLE + 1 - own)),)
@@ -365,7 +366,7 @@ def own_signals():
 
 
 def landlock(readable, scratch):
-    """Files outside `readable` and the scratch folder out of reach; other processes too where the kernel can (6.12).
+    """Deny files outside `readable` and the scratch folder, and from Linux 6.12 on signals to processes outside.
 
     Returns: Landlock's version, 0 where the kernel has none.
     """
@@ -379,7 +380,7 @@ def landlock(readable, scratch):
     rules = call(LANDLOCK_CREATE, attributes[:size], size, 0)
     for path in (*readable, *DEVICES, scratch):
         if os.path.islink(path) or not os.path.exists(path):
-            continue  # what a link leads to is readable only if it is named itself
+            continue  # a link's target is readable only if it is listed too
         access = READ_TREE if os.path.isdir(path) else READ_FILE | (WRITE_FILE if path in DEVICES else 0)
         folder = os.open(path, os.O_PATH)
         call(LANDLOCK_ADD, rules, 1, struct.pack("=Qi", files if path == scratch else access, folder), 0)
@@ -390,20 +391,20 @@ def landlock(readable, scratch):
 
 
 def start(spec, scratch, weak):
-    """Fork, put up what concerns the program alone, and become it. Returns its process id."""
+    """Fork; in the child, apply the program's own limits and execute it. Returns the child's process id."""
     others = threads_of(NOBODY if os.getuid() == 0 else os.getuid()) if weak else 0
     failed, tell = os.pipe()
     pid = os.fork()
     if pid:
         os.close(tell)
         with os.fdopen(failed, "rb") as pipe:
-            message = pipe.read()  # ends with the program's start, which closes the other end
+            message = pipe.read()  # ends when the program starts, which closes the other end
         if message:
             raise OSError(errno.EPERM, message.decode("utf-8", "replace"))
         return pid
     try:
         os.setpgid(0, 0)
-        libc.sigprocmask(2, bytes(128), None)  # block none, whatever the process that asked blocks
+        libc.sigprocmask(2, bytes(128), None)  # block no signal, whatever the calling process blocks
         for number in (SIGPIPE, SIGXFSZ, SIGINT):
             libc.signal(number, SIG_DFL)  # the launcher and its interpreter ignore them
         os.umask(0o077)
@@ -419,7 +420,7 @@ def start(spec, scratch, weak):
         os._exit(127)
     try:
         os.execve(spec["command"][0], spec["command"], {**spec["environment"], "HOME": scratch, "TMPDIR": scratch})
-    except BaseException as error:  # the program's own failure: a compiler can be made to write one that cannot start
+    except BaseException as error:  # the program's own failure: a compiler can write one that cannot start
         os.write(2, f"{spec['command'][0]}: {error}\n".encode("utf-8", "replace"))
     os._exit(127)
 
@@ -428,14 +429,14 @@ def start(spec, scratch, weak):
 
 
 def watch(pid, control, spec, members, crowded):
-    """Wait for the program, its deadline, too much memory, too many files, or the other end's hanging up.
+    """Wait until the program ends, its time is up, memory or scratch folder exceed a limit, or the other end hangs up.
 
     Args:
-        members: (the program's id) → the ids of all its processes.
-        crowded: (their ids) → whether the scratch folder holds more than it may.
+        members: a function from the program's id to the ids of all its processes.
+        crowded: a function from these ids to whether the scratch folder holds more than it may.
     Returns:
         the report: reason ("exited", "timeout", "memory", "scratch" or "stopped"), exit status or None, seconds, and
-        of the program's first process its CPU seconds and peak bytes.
+        the CPU seconds and peak bytes of the program's first process.
     """
     begin = time.monotonic()
     ended = os.pidfd_open(pid)
@@ -464,7 +465,7 @@ def watch(pid, control, spec, members, crowded):
             break
         bury(but=pid)
     report["seconds"] = time.monotonic() - begin
-    # The first process is not buried before this: its number is the group's, and stays taken.
+    # The first process is reaped only after this, so that its number, which is the group's, is not given to another.
     os.killpg(pid, SIGKILL)
     _, status, usage = os.wait4(pid, 0)
     if report["reason"] == "exited":
@@ -475,7 +476,7 @@ def watch(pid, control, spec, members, crowded):
 
 
 def resident(pid):
-    """Bytes of memory a process holds, those shared with others included; 0 when it is gone. Quick."""
+    """Bytes of memory that a process holds, with those it shares; 0 when it is gone. Faster than `proportional`."""
     try:
         return int(read(f"/proc/{pid}/statm").split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):
@@ -483,7 +484,10 @@ def resident(pid):
 
 
 def proportional(pid):
-    """The same with only its part of what is shared, so that a sum counts a page once; `resident` where it hides it."""
+    """Bytes of memory of a process with only its part of shared pages, so that a sum counts each page once.
+
+    Where the process may not be looked into, this is `resident`.
+    """
     try:
         lines = read(f"/proc/{pid}/smaps_rollup").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:"))
@@ -492,7 +496,7 @@ def proportional(pid):
 
 
 def bury(but):
-    """Bury orphans that have ended, which would otherwise count as processes; leave the program for `watch`."""
+    """Reap orphans that have ended, which would otherwise count as processes; leave the program for `watch`."""
     while True:
         try:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -508,7 +512,7 @@ def all_processes():
 
 
 def group_of(pid):
-    """The process group; 0 when the process is gone. Its name stands before it, between the outermost parentheses."""
+    """A process's group; 0 when it is gone. In /proc the name comes first, between the outermost parentheses."""
     try:
         return int(read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[2])
     except (OSError, IndexError, ValueError):
@@ -531,7 +535,7 @@ def threads_of(uid):
 
 
 def wait_for_all():
-    """Bury all children. They were killed, and what they leave becomes ours: none is left when there is no child."""
+    """Reap all children, which were killed, and their orphans, which become ours; none is left when no child is."""
     end = time.monotonic() + KILL_SECONDS
     try:
         while time.monotonic() < end:
@@ -543,7 +547,7 @@ def wait_for_all():
 
 
 def overfull(scratch, spec, processes):
-    """Whether the files that lie in a folder, or were deleted from it while open, exceed its size or number."""
+    """Whether the files in the scratch folder, with those deleted while open, exceed its size or number."""
     size, left = 0, spec["scratch_files"]
     waiting = enter(scratch)
     while waiting and left >= 0 and size <= spec["scratch_bytes"]:
@@ -567,7 +571,7 @@ def overfull(scratch, spec, processes):
 
 
 def enter(name, within=None):
-    """[a descriptor of the folder], made readable if it is not, never through a link; [] where that cannot be."""
+    """A list with a descriptor of the folder, which is made readable first; [] for a link or on failure."""
     try:
         handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
     except OSError:
@@ -590,7 +594,7 @@ def names(folder):
 
 
 def look(name, within=None, follow=False):
-    """What a name stands for; nothing, of no size, where it is gone."""
+    """The status of a file; one of all zeros where the file is gone."""
     try:
         return os.stat(name, dir_fd=within, follow_symlinks=follow)
     except OSError:
@@ -601,7 +605,7 @@ def look(name, within=None, follow=False):
 
 
 def run(spec, control, scratch, weak, members, crowded):
-    """Lay out the files and run the program. Returns the report, and the file that it was to leave."""
+    """Write the files, run the program, and send the report and the exported file."""
     for name, content in spec["files"].items():
         path = os.path.join(scratch, name)
         write(path, content, new=True)
@@ -609,7 +613,7 @@ def run(spec, control, scratch, weak, members, crowded):
     pid = start(spec, scratch, weak)
     send(control, b"started\n")
     for number in (0, 1, 2):
-        os.close(number)  # the program's alone from here on
+        os.close(number)  # from here on only the program has these open
     report = watch(pid, control, spec, members, crowded)
     if weak:
         wait_for_all()
@@ -628,7 +632,7 @@ def full(spec, control):
         return
     build_root(spec)
     drop_root()
-    call("prctl", PR_PDEATHSIG, SIGKILL, 0, 0, 0)  # a change of user clears it
+    call("prctl", PR_PDEATHSIG, SIGKILL, 0, 0, 0)  # after drop_root, because a change of user clears it
     os.umask(0o022)
     call("prctl", PR_DUMPABLE, 0, 0, 0, 0)  # the program may not look into its watcher
     run(spec, control, SCRATCH, False, lambda _: [pid for pid in all_processes() if pid != 1], lambda _: False)
@@ -642,7 +646,7 @@ def weak(spec, control):
     if os.getuid() == 0:
         os.chown(scratch, NOBODY, NOBODY)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for a descriptor of each folder
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # `overfull` opens a descriptor for each folder
     run(spec, control, scratch, True, members_of, lambda processes: overfull(scratch, spec, processes))
 
 
@@ -658,7 +662,7 @@ def read(path):
 
 
 def read_regular(path):
-    """A file that the program made, empty when there is none; never what a link leads to."""
+    """The content of a file that the program made; empty when there is none or it is a link."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             return file.read()
@@ -682,7 +686,7 @@ def main():
     os.set_inheritable(control, False)
     libc.signal(SIGINT, SIG_IGN)
     try:
-        write("/proc/self/oom_score_adj", "1000")  # should memory run out, not the training process
+        write("/proc/self/oom_score_adj", "1000")  # if memory runs out, this is killed and not the training
         spec = receive(control)
         (weak if spec["weak"] else full)(spec, control)
     except BaseException as error:

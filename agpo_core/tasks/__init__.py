@@ -1,8 +1,7 @@
-"""What is asked and how an answer is judged.
+"""Tasks: each gives problems in disjoint splits and grades completions.
 
-A task yields problems in disjoint splits and grades completions. A grade carries the reward and the
-*canonical answer*: two completions vote for the same thing (AGPO Eq. 8) exactly when their
-canonical answers are equal.
+A grade carries the reward and the *canonical answer*. Two completions vote for the same thing (AGPO Eq. 8) exactly
+when their canonical answers are equal.
 """
 
 from agpo_core.grading import Graded

@@ -1,4 +1,4 @@
-"""`python -m agpo_core.tasks`: the tasks' command line."""
+"""The command line of the tasks: `python -m agpo_core.tasks`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agpo_core.tasks import SPLITS
 
 
 def grade(arguments: argparse.Namespace) -> None:
-    """Grade a file of cases and print how the grader does."""
+    """Grade a file of cases and print the grader's errors."""
     from agpo_core.grading.cases import judge, load_cases, report
 
     print(report(judge(load_cases(arguments.cases))))
@@ -48,7 +48,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def overlap(arguments: argparse.Namespace) -> None:
-    """Print what training sets share with evaluation sets."""
+    """Print the training questions that are also in evaluation sets."""
     from agpo_core.tasks.decontamination import load_sets, overlaps, report
 
     train = load_sets(arguments.train.split(","), "train", arguments.data_dir)
@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     command.set_defaults(run=grade)
     folder = {"default": None, "metavar": "FOLDER", "help": "the official files, each benchmark's in its own folder"}
-    command = commands.add_parser("list", help="list benchmarks and training sets, with the records that are at hand")
+    command = commands.add_parser("list", help="list benchmarks and training sets, with the number of their records")
     command.add_argument("--data-dir", **folder)
     command.set_defaults(run=list_benchmarks)
     command = commands.add_parser("show", help="print a record, its prompt and its canonical answer")
@@ -82,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     command.add_argument("--data-dir", **folder | {"required": True})
     command.add_argument("--record", action="store_true", help="write outputs/reference/golds.json")
     command.set_defaults(run=check)
-    command = commands.add_parser("overlap", help="find training prompts that stand in evaluation sets")
+    command = commands.add_parser("overlap", help="find training prompts that are also in evaluation sets")
     names = "tasks, with commas between them; another split after a colon: cmath:dev"
     command.add_argument("--train", required=True, metavar="TASKS", help=f"{names}; default split: train")
     command.add_argument("--evaluation", required=True, metavar="TASKS", help="the same; default split: test")
@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         arguments.run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough: `| head`
+    except BrokenPipeError:  # the reader stopped reading, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ConnectionError, FileNotFoundError, SandboxRefused, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")

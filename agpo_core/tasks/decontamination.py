@@ -1,24 +1,25 @@
-"""Overlap of training with evaluation prompts: training data are de-duplicated against them (AGPO §4.1).
+"""Finds training prompts that overlap with evaluation prompts, so that they can be left out (AGPO §4.1).
 
-The paper names no rule. Ours has two, on normalised prompts:
+The paper names no rule for this. We use two rules, on normalised prompts:
 
     exact     the same words in the same order
-    n-gram    runs of n words that stand in both; n = 13 (GPT-3: Brown et al. 2020, App. C)
+    n-gram    runs of n words that are in both prompts; n = 13 (GPT-3: Brown et al. 2020, App. C)
               share = |A ∩ B| / min(|A|, |B|),  A and B the sets of the two prompts' n-grams
 
-An overlapping training problem is one that shares a single n-gram. It is *contaminated*, and dropped where a run asks
-for it, when it is an exact duplicate or shares at least half: 13 words in common are often a phrase ("where m and n are
-relatively prime positive integers. Find"), and half of all runs is the same text, or the same but for its numbers.
+A training problem overlaps if it shares a single n-gram. It is *contaminated*, and left out of a run that asks for it,
+if it is an exact duplicate or shares at least half of the n-grams. (13 words in common are often only a phrase, as
+"where m and n are relatively prime positive integers. Find". Half of all runs means the same text, or the same text
+with other numbers.)
 
-Words are runs of letters and digits; a Chinese character is a word of its own, as Chinese has no spaces. Case, white
-space and punctuation are dropped. What carries meaning in a formula stays: a letter by itself keeps its case (x is not
-X), and so do signs (12-5 is not 12+5). A prompt of fewer than n words is compared exactly, and in no other way.
+Words are runs of letters and digits; each Chinese character is a word, because Chinese has no spaces. Case, white space
+and punctuation are dropped. What carries meaning in a formula stays: a single letter keeps its case (x is not X), and
+signs are kept (12-5 is not 12+5). A prompt of fewer than n words is compared only exactly.
 
-What is not the question is left out: lines that open or close all prompts of a set, a task's instruction; and n-grams
-that stand in more than 10 problems of the evaluation set, its phrases. Training problems are not counted for this: many
-copies of one evaluation problem are no phrase.
+Text that is not part of the question is left out: lines that open or close all prompts of a set (a task's
+instruction), and n-grams that are in more than 10 problems of the evaluation set (its phrases). Training problems are
+not counted for this, because many copies of one evaluation problem are no phrase.
 
-What neither rule sees: a translation, a paraphrase, a problem whose numbers break every run.
+Neither rule finds a translation, a paraphrase, or a problem whose numbers break every run.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ import pandas as pd
 from agpo_core.tasks import SPLITS, Problem, get_task
 
 NGRAM = 13  # words
-CONTAMINATED = 0.5  # share of n-grams from which a problem counts as known
-COMMON = 10  # problems of an evaluation set; an n-gram that stands in more is a phrase
+CONTAMINATED = 0.5  # share of n-grams from which a problem is contaminated
+COMMON = 10  # problems of an evaluation set; an n-gram that is in more is a phrase
 
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(
@@ -52,10 +53,10 @@ class Hit:
     """A training problem that overlaps with an evaluation set.
 
     Attributes:
-        id: of the training problem.
-        evaluation_id: of the evaluation problem with which it overlaps most; the first of several.
-        exact: the two ask the same.
-        share: of their n-grams that both have, (0, 1]; 1 where exact.
+        id: id of the training problem.
+        evaluation_id: id of the evaluation problem with which it overlaps most; the first of several.
+        exact: whether the two have the same words in the same order.
+        share: share of their n-grams that both have, (0, 1]; 1 if exact.
     """
 
     id: str
@@ -65,21 +66,21 @@ class Hit:
 
     @property
     def contaminated(self) -> bool:
-        """Whether the training problem is to be dropped: an exact duplicate, or half of the n-grams shared."""
+        """Whether the training problem is to be left out: an exact duplicate, or half of the n-grams shared."""
         return self.share >= CONTAMINATED
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a training and an evaluation set share.
+    """The overlap of a training set with an evaluation set.
 
     Attributes:
         n: words of an n-gram.
-        train, evaluation: problems of each set.
+        train, evaluation: number of problems of each set.
         hits: the training problems that overlap, in their order.
-        covered: share of the evaluation set's different n-grams that stand in the training set, phrases counted as
-            absent, [0, 1]; NaN where no evaluation prompt has n words.
-        short: training problems of fewer than n words.
+        covered: share of the evaluation set's different n-grams that are in the training set, [0, 1]; phrases count as
+            absent; NaN where no evaluation prompt has n words.
+        short: number of training problems of fewer than n words.
     """
 
     n: int
@@ -91,15 +92,15 @@ class Overlap:
 
     @property
     def contaminated(self) -> list[str]:
-        """The ids of the training problems to be dropped."""
+        """The ids of the training problems to be left out."""
         return [hit.id for hit in self.hits if hit.contaminated]
 
 
 def overlap(train: Sequence[Problem], evaluation: Sequence[Problem], n: int = NGRAM) -> Overlap:
-    """Find the training problems that overlap with an evaluation set.
+    """The training problems that overlap with an evaluation set.
 
     Args:
-        train, evaluation: the problems of one set each; ids differ within a set.
+        train, evaluation: the problems of one set each; all ids in a set differ.
         n: words of an n-gram, >= 1.
     Raises:
         ValueError: a set is empty, or n < 1.
@@ -119,7 +120,7 @@ def overlaps(
         raise ValueError(f"n={n} must be 1 or more words; 13 is the usual choice.")
     for name, problems in (*train.items(), *evaluation.items()):
         if not problems:
-            raise ValueError(f"{name} holds no problem: give a set with some.")
+            raise ValueError(f"{name} has no problems: give a set with at least one.")
     theirs = {name: _Index(problems, n) for name, problems in evaluation.items()}
     places = set().union(*(index.places for index in theirs.values()))
     found = {}
@@ -130,14 +131,14 @@ def overlaps(
 
 
 class _Index:
-    """Where words and n-grams stand in an evaluation set.
+    """An index of the texts and n-grams of an evaluation set; a place is a problem's number in the set.
 
     Attributes:
-        ids: of its problems.
-        first: the first place of each text that has a word.
-        places: of each n-gram, in order.
-        phrases: n-grams that stand in more than `COMMON` problems.
-        sizes: of each problem's n-grams, without phrases.
+        ids: ids of the problems.
+        first: {text: its first place}, for texts that have a word.
+        places: {n-gram: its places, in order}.
+        phrases: n-grams that are in more than `COMMON` problems.
+        sizes: number of each problem's n-grams, without phrases.
     """
 
     def __init__(self, problems: Sequence[Problem], n: int):
@@ -154,13 +155,13 @@ class _Index:
 
 
 def _reduced(text: tuple[str, ...], n: int, places: set) -> tuple[tuple[str, ...], int, set]:
-    """A training text, how many n-grams it has, and those among them that stand in `places`: the others can go."""
+    """A training text, the number of its n-grams, and those n-grams that are in `places`; the others are not needed."""
     grams = _grams(text, n)
     return text, len(grams), grams & places
 
 
 def _overlap(train: Sequence[Problem], ours: list[tuple[tuple[str, ...], int, set]], index: _Index, n: int) -> Overlap:
-    """`ours`: of each training problem what `_reduced` gives."""
+    """The overlap of one training set; `ours` has the result of `_reduced` for each training problem."""
     hits, seen = [], set()
     for problem, (text, size, grams) in zip(train, ours, strict=True):
         known = {gram for gram in grams if gram in index.places} - index.phrases
@@ -184,7 +185,7 @@ def _overlap(train: Sequence[Problem], ours: list[tuple[tuple[str, ...], int, se
 
 
 def words(text: str) -> tuple[str, ...]:
-    """A text's words, normalised: Unicode's NFKC, then case folded in words of two letters or more.
+    """A text's words, normalised by Unicode's NFKC; words of two letters or more are case-folded.
 
     Example:
         >>> words("Well-known:  X＝１２－5, so x? 小明")
@@ -195,9 +196,9 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def questions(problems: Sequence[Problem]) -> list[str]:
-    """The prompts of a set without the lines that open or close all of them: without the task's instruction.
+    """The prompts of a set without the lines that open or close all of them (the task's instruction).
 
-    Prompts that are all the same are kept whole: nothing tells their instruction from their question.
+    Prompts that are all the same are kept whole, because their instruction cannot be told from their question.
     """
     lines = [problem.prompt.split("\n") for problem in problems]
     start = len(commonprefix(lines))
@@ -216,8 +217,8 @@ def load_sets(names: Iterable[str], split: str, data_dir: str | Path | None = No
     """The problems of several sets.
 
     Args:
-        names: tasks, each with its split after a colon (`cmath:dev`) or without.
-        split: of the tasks that are named without.
+        names: tasks, each with or without a split after a colon (`cmath:dev`).
+        split: the split of tasks named without one.
         data_dir: as for `tasks.get_task`.
     Returns:
         {name with split: problems}.
@@ -236,10 +237,10 @@ def load_sets(names: Iterable[str], split: str, data_dir: str | Path | None = No
 
 
 def table(found: Mapping[tuple[str, str], Overlap]) -> pd.DataFrame:
-    """One row a pair of sets.
+    """A table with one row for each pair of sets.
 
-    Columns: train, evaluation; of the training problems how many there are, are exact duplicates, overlap at all, are
-    contaminated, and are short; covered.
+    Its columns are train and evaluation (the sets); problems, exact, overlapping, contaminated and short (numbers of
+    training problems); and covered.
     """
     rows = [
         {
@@ -258,7 +259,7 @@ def table(found: Mapping[tuple[str, str], Overlap]) -> pd.DataFrame:
 
 
 def report(found: Mapping[tuple[str, str], Overlap]) -> str:
-    """The table, then a line for every training problem that overlaps."""
+    """The table as text, then a line for every training problem that overlaps."""
     lines = [table(found).to_string(index=False, float_format="{:.4f}".format, na_rep="-")]
     for (train, evaluation), one in found.items():
         for hit in one.hits:

@@ -5,9 +5,8 @@
     power   := "-" power | atom ("^" power)?              right-associative, exponent >= 0
     atom    := integer | name | "(" sum ")"
 
-Text becomes a tree of tuples, and a tree becomes an integer; nothing is handed to Python's own
-evaluator. Length, depth and the size of every value are bounded, so any text is dealt with in
-bounded time and space.
+`parse` turns a text into a tree of tuples and `evaluate` turns a tree into an integer; Python's own evaluator is never
+used. Length, depth and the size of every value are bounded, so any text takes bounded time and space.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _TOKEN = re.compile(r"[0-9]+|[A-Za-z]+|[-+*/%^()]")
 
 
 class ExpressionError(ValueError):
-    """The text is not a program, or the program has no value on this input."""
+    """The text is not a program, or the program has no value for its inputs."""
 
 
 def parse(text: str) -> tuple:
-    """Read a program into a tree: ("int", n), ("name", s), ("neg", t) or (operator, left, right).
+    """The tree of a program: ("int", n), ("name", s), ("neg", t) or (operator, left, right).
 
     Raises:
-        ExpressionError: the text is not in the language, or beyond a limit.
+        ExpressionError: the text is not in the language or exceeds a limit.
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"longer than {MAX_LENGTH} characters")
@@ -44,11 +43,10 @@ def parse(text: str) -> tuple:
 
 
 def evaluate(tree: tuple, inputs: Mapping[str, int]) -> int:
-    """The value of a tree, names read from `inputs`.
+    """The value of a tree; `inputs` gives the values of its names.
 
     Raises:
-        ExpressionError: an unknown name, division by zero, a negative exponent, a value beyond
-            `MAX_VALUE`.
+        ExpressionError: an unknown name, a division by zero, a negative exponent, or a value beyond `MAX_VALUE`.
     """
     kind, *parts = tree
     if kind == "int":
@@ -67,7 +65,7 @@ def evaluate(tree: tuple, inputs: Mapping[str, int]) -> int:
 
 
 def outputs(text: str, tests: tuple) -> tuple | None:
-    """A program's outputs on its tests, None where it has none; None when it cannot be read.
+    """A program's output on each test, None where it has no value; None alone when the text is no program.
 
     Args:
         text: the program.
@@ -97,7 +95,7 @@ def _apply(operator: str, left: int, right: int) -> int:
     if operator == "*":
         return left * right
     if operator == "^":
-        # |left| >= 2 passes MAX_VALUE within 30 doublings: refused before it is computed.
+        # With |left| >= 2 such a power is larger than MAX_VALUE < 2^30, so it is refused before it is computed.
         if right < 0 or (abs(left) > 1 and right > MAX_VALUE.bit_length()):
             raise ExpressionError("exponent out of range")
         return left**right
@@ -107,7 +105,7 @@ def _apply(operator: str, left: int, right: int) -> int:
 
 
 def _chain(tokens: list[str], at: int, operators: str, depth: int) -> tuple[tuple, int]:
-    """A left-associative chain: a sum of products, or a product of powers."""
+    """Read a left-associative chain: a sum of products, or a product of powers."""
     operand = (lambda i: _chain(tokens, i, "*/%", depth)) if operators == "+-" else (lambda i: _power(tokens, i, depth))
     tree, at = operand(at)
     while at < len(tokens) and tokens[at] in operators:

@@ -1,25 +1,26 @@
-"""Knights and Knaves: who tells the truth? (R++ Fig. 4: train on 2 and 3 people, test on 2 to 8.)
+"""Knights and Knaves puzzles: who tells the truth? (R++ Fig. 4: train on 2 and 3 people, test on 2 to 8.)
 
-Knights always tell the truth and knaves always lie. Each person says one thing about the others, and exactly one
-assignment of roles agrees with all that is said. A statement is a nested tuple, as in the released puzzles
+Knights always tell the truth and knaves always lie. Each person makes one statement about the roles, and exactly one
+assignment of roles agrees with all statements. A statement is a nested tuple, as in the released puzzles
 (AlphaPav/mem-kk-logic; Xie et al. 2024):
 
     ("telling-truth", i)  person i is a knight      ("and", s, t)  ("or", s, t)
     ("lying", i)          person i is a knave       ("->", s, t)   if s then t
     ("not", s)            s is not so               ("<=>", s, t)  s if and only if t: the same role, or different ones
 
-Three families of tasks are made of them:
+There are three families of tasks:
 
     knights_2 … knights_8            drawn here, in a compact form for a model of 0.2 M parameters: `B:c;C:B=C?` → `Bc`
     knights_in_words_2 … _8          drawn here, in the words of the released puzzles, for real models
     knights_and_knaves[_2 … _8]      the released puzzles, from the hub or from a folder of the official files
 
-A drawn puzzle's split is a function of its statements alone: a test puzzle is no training puzzle under other names. Of
-2 people there are just 399 puzzles, so that many of their prompts differ in the names only.
+The split of a drawn puzzle depends on its statements alone, so no test puzzle is a training puzzle with other names.
+For 2 people there are only 399 puzzles, so many of their prompts differ only in the names.
 
-Departures from Logic-RL (Xie et al. 2025), whose prompt and answer block the real models get: its system message opens
-the user's message, no `<think>` is written for the model, and the reward is 1 or 0 for the whole answer, without marks
-for format. The answer is found and read by `grading`, which also refuses answers that contradict themselves or hedge.
+Real models get the prompt and the answer block of Logic-RL (Xie et al. 2025), with three departures: its system message
+opens the user's message, no `<think>` is written for the model, and the reward is 1 or 0 for the whole answer, without
+credit for format. The answer is found and read by `grading`, which also refuses answers that contradict themselves or
+hedge.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ from agpo_core.tasks.problem import Problem, Task, check_split
 
 PEOPLE = tuple(range(2, 9))  # of the released puzzles
 TRAIN_PEOPLE = (2, 3)  # R++ Fig. 4
-MAX_PEOPLE = 16  # a truth table has 2^16 bits then
+MAX_PEOPLE = 16  # with 16 people a truth table has 2^16 bits
 
 # -- the logic
 
 
 def solutions(statements: Sequence[tuple]) -> list[tuple[bool, ...]]:
-    """All assignments of roles under which everyone tells the truth exactly when a knight.
+    """All assignments of roles under which exactly the knights tell the truth.
 
     roles[i] = what statement i says of the roles, for every i
 
-    All 2^n assignments are tried at once: a column of the truth table is one integer, a bit for each assignment.
+    All 2^n assignments are tried at once: a column of the truth table is one integer with a bit for each assignment.
 
     Args:
-        statements: what each of 1 to 16 people says, in order.
+        statements: the statements of 1 to 16 people, in order.
     Returns:
         tuples of n bools, True for a knight.
     Raises:
-        ValueError: a statement is of no known kind, or speaks of somebody who is not there.
+        ValueError: a statement is of no known kind, or names a person who does not exist.
 
     Example:
         >>> solutions((("lying", 1), ("and", ("lying", 0), ("telling-truth", 1))))
@@ -74,19 +75,19 @@ def solutions(statements: Sequence[tuple]) -> list[tuple[bool, ...]]:
 
 
 def _agreeing(statements: Sequence[tuple]) -> int:
-    """Bit a is set when assignment a, whose bit i is person i's role, agrees with all statements."""
+    """The assignments that agree with all statements, as bits. Bit i of an assignment's number is person i's role."""
     people = len(statements)
     if not 1 <= people <= MAX_PEOPLE:
         raise ValueError(f"statements: {people} people, expected 1 to {MAX_PEOPLE}; give one statement for each person")
     every = 2 ** (2**people) - 1
-    # Bits of column i come in runs of 2^i, knave first: dividing all ones by 2^(2^i) + 1 leaves every other run.
+    # The bits of column i come in runs of 2^i, knaves first. Dividing all ones by 2^(2^i) + 1 leaves every other run.
     columns = [every ^ every // (2 ** (2**i) + 1) for i in range(people)]
     agree = (every ^ column ^ _column(said, columns, every) for column, said in zip(columns, statements, strict=True))
     return reduce(and_, agree)
 
 
 def _column(statement, columns: list[int], every: int) -> int:
-    """The assignments of which a statement is true, as bits."""
+    """The assignments for which a statement is true, as bits."""
     match statement:
         case ("telling-truth" | "lying" as role, int(i)) if 0 <= i < len(columns) and not isinstance(i, bool):
             return columns[i] if role == "telling-truth" else every ^ columns[i]
@@ -99,13 +100,13 @@ def _column(statement, columns: list[int], every: int) -> int:
         case ("<=>", left, right):
             return every ^ _column(left, columns, every) ^ _column(right, columns, every)
     raise ValueError(
-        f"statement {statement!r} is of no known kind, or speaks of none of the {len(columns)} people; the kinds are "
+        f"statement {statement!r} is of no known kind, or names none of the {len(columns)} people; use the kinds "
         "listed in agpo_core.tasks.knights"
     )
 
 
 def draw_statements(rng: Random, people: int) -> tuple[tuple, ...]:
-    """Statements with exactly one solution, distributed as the released ones: drawn again until there is one."""
+    """Random statements, distributed as the released ones and drawn again until they have just one solution."""
     while True:
         statements = tuple(_draw_statement(rng, speaker, people) for speaker in range(people))
         if _agreeing(statements).bit_count() == 1:
@@ -113,7 +114,7 @@ def draw_statements(rng: Random, people: int) -> tuple[tuple, ...]:
 
 
 def _draw_statement(rng: Random, speaker: int, people: int) -> tuple:
-    """One of the six kinds, all as likely; the two halves of a compound differ."""
+    """A statement of one of the six kinds, all equally likely; the two halves of a compound differ."""
     kind = rng.choice(("is", "not", "and", "or", "->", "<=>"))
     first = second = _draw_literal(rng, speaker, people)
     if kind in ("is", "not"):
@@ -124,7 +125,7 @@ def _draw_statement(rng: Random, speaker: int, people: int) -> tuple:
 
 
 def _draw_literal(rng: Random, speaker: int, people: int) -> tuple[str, int]:
-    """Somebody's role; nobody can say of themselves that they lie."""
+    """A statement of somebody's role; nobody can say of themselves that they lie."""
     while (literal := (rng.choice(("telling-truth", "lying")), rng.randrange(people))) == ("lying", speaker):
         pass
     return literal
@@ -137,9 +138,10 @@ MARKS = {"and": "*", "or": "+", "->": ">", "<=>": "="}
 
 
 def compact(names: Sequence[str], statements: Sequence[tuple]) -> str:
-    """The puzzle in few characters: `B:c;C:B=C?`, B says that C is a knave, C says that B is a knight iff C is.
+    """The puzzle in few characters. `B:c;C:B=C?`: B says that C is a knave; C says that B is a knight iff C is.
 
-    A capital is a knight, a small letter a knave, `!` not, `*` and, `+` or, `>` if-then, `=` if and only if.
+    A capital stands for a knight, a small letter for a knave, `!` for not, `*` for and, `+` for or, `>` for if-then,
+    and `=` for if and only if.
     """
 
     def said(statement):
@@ -157,15 +159,15 @@ def compact(names: Sequence[str], statements: Sequence[tuple]) -> str:
 
 
 def nameless(statements: Sequence[tuple]) -> str:
-    """The puzzle apart from its people's names; what decides its split."""
+    """The puzzle with its people renamed A, B, C and so on; this decides its split."""
     return compact(NAMES[: len(statements)], statements)
 
 
 class Knights(MicroTask):
     """`B:c;C:B=C?` → `Bc`: everyone's name, a capital for a knight and a small letter for a knave, in any order.
 
-    A slip gets the last role wrong. A role has two values: slips in half of the demonstrations would hide which is
-    right. They are rare where the last to speak says one thing, and usual where it is a compound.
+    A demonstration with a slip has the last role wrong. A role has two values, so slips in half of the demonstrations
+    would hide which one is right. Slips are rare where the last statement is simple and common where it is a compound.
     """
 
     stands_in_for = "Knights and Knaves"
@@ -185,7 +187,7 @@ class Knights(MicroTask):
         return Item(compact(names, statements), "".join(letters), working, float(statements[-1][0] in MARKS))
 
     def item(self, which, rng, index, seen=()):
-        """Draw until the statements, whatever the names, belong to the pool `which` and the prompt is a new one."""
+        """Draw until the statements (whatever the names) belong to the pool `which` and the prompt is new."""
         while pool((item := self.draw(rng, index)).working[1]) != which or item.prompt in seen:
             pass
         return item
@@ -200,7 +202,7 @@ class Knights(MicroTask):
         letters = [character for character in completion if character.isalpha()]
         names = {letter.upper() for letter in letters}
         if not letters or len(names) < len(letters) or not names <= set(NAMES):
-            return None  # nobody named, somebody named twice, or a letter that is no name
+            return None  # no name, a name twice, or a letter that is no name
         return ",".join(sorted(letters, key=str.upper))
 
 
@@ -234,7 +236,7 @@ SAYINGS = (
 CLAIMS = {
     "and": "{} and {}",
     "or": "{} or {}",
-    "->": "If {} then {}",  # with its capital also within a sentence, as published
+    "->": "If {} then {}",  # with a capital also within a sentence, as published
     "<=>": "{} if and only if {}",
 }
 INHABITANTS = (
@@ -243,7 +245,7 @@ INHABITANTS = (
     "Scarlett Jack Grace Aiden Chloe Owen Victoria Samuel Riley Matthew Aria Joseph Lily Luke Aurora David Zoey Oliver "
     "Penelope"
 ).split()
-# Logic-RL's system message to instruct models, letter for letter.
+# Logic-RL's system message for instruct models, letter for letter.
 INSTRUCTION = (
     "You are a helpful assistant. The assistant first thinks about the reasoning process in the mind and then provides "
     "the user with the answer. The reasoning process and answer are enclosed within <think> </think> and<answer> "
@@ -252,11 +254,11 @@ INSTRUCTION = (
     "clearly state the identity of each character within <answer> </answer> tags. i.e., <answer> (1) Zoey is a "
     "knight\n(2) ... </answer>."
 )
-PROFILE = "knights_and_knaves"  # of the grader
+PROFILE = "knights_and_knaves"  # the grader's
 
 
 def claim(names: Sequence[str], statement: tuple) -> str:
-    """What is said, in the published words: "If Zoey is a knave then Oliver is a knight"."""
+    """A statement in the published words: "If Zoey is a knave then Oliver is a knight"."""
     kind, *parts = statement
     if kind in ("telling-truth", "lying"):
         return f"{names[parts[0]]} is {'a knight' if kind == 'telling-truth' else 'a knave'}"
@@ -269,9 +271,9 @@ def quiz(names: Sequence[str], statements: Sequence[tuple], sayings: Sequence[st
     """The puzzle in the published words.
 
     Args:
-        names: of the people, in order.
-        statements: what each of them says.
-        sayings: how each of them says it, of `SAYINGS`.
+        names: the people's names, in order.
+        statements: one statement for each person.
+        sayings: for each person, the entry of `SAYINGS` that introduces the statement.
     """
     said = (
         saying.format(name=name, claim=claim(names, statement))
@@ -293,13 +295,13 @@ def roles_in_words(names: Sequence[str], roles: Sequence[bool]) -> str:
 
 
 class InWords:
-    """What the puzzles in words share: the prompt and the grade, all or nothing."""
+    """The prompt and the grade of puzzles in words; the grade is 1 or 0 for the whole answer."""
 
     name: str
     stands_in_for = "Knights and Knaves"
 
     def grade(self, problem: Problem, completion: str) -> Graded:
-        """Reward 1 when the last answer block names every person, and no other, once and with the right role."""
+        """Reward 1 when the last answer block names exactly these people, each once and with the right role."""
         return grading.grade(completion, problem.answer, PROFILE)
 
     def _problem(self, identity: str, puzzle: str, names: Sequence[str], roles: Sequence[bool]) -> Problem:
@@ -307,7 +309,7 @@ class InWords:
 
 
 class KnightsInWords(InWords):
-    """Puzzles drawn here, in the published words; any number of them, without a file."""
+    """Puzzles drawn here in the published words; they need no file."""
 
     def __init__(self, people: int, data_dir: str | None = None):
         """`data_dir` is accepted because every task takes one; a procedural task reads no files."""
@@ -315,7 +317,7 @@ class KnightsInWords(InWords):
         self.title = f"Knights and Knaves, {people} people, drawn in the published words"
 
     def problems(self, split: str) -> list[Problem]:
-        """As many puzzles as a micro-task has; the same on every call and machine."""
+        """The puzzles of a split, as many as a micro-task has; the same on every call and machine."""
         check_split(split)
         return [self._problem(f"{split}-{i}", *puzzle) for i, puzzle in enumerate(_drawn_in_words(self.people, split))]
 
@@ -336,8 +338,8 @@ def _drawn_in_words(people: int, split: str) -> tuple[tuple[str, list[str], tupl
 # -- the released puzzles
 
 HUB_ID = "K-and-K/knights-and-knaves"
-DEV_PROBLEMS = 50  # of each number of people; the release has no dev split
-TEST_PUZZLES = 100  # of each number of people
+DEV_PROBLEMS = 50  # for each number of people; the release has no dev split
+TEST_PUZZLES = 100  # for each number of people
 FILES = (
     "train/people3_num1000.jsonl, test/people3_num100.jsonl and so on of the official release, with `quiz`, `names`, "
     "`solution` and `statements` a line"
@@ -345,16 +347,16 @@ FILES = (
 
 
 class KnightsAndKnaves(InWords):
-    """The released puzzles; every one is solved again when it is read.
+    """The released puzzles; each is solved again when it is read.
 
-    Dev is the last 50 training puzzles of each number of people, held out from training. Numbers of people take turns
-    in every split, so that its first problems are a fair part of it.
+    The dev split is the last 50 training puzzles of each number of people, held out from training. In every split the
+    numbers of people take turns, so that the first problems represent the whole split.
     """
 
     def __init__(self, people: int | None = None, data_dir: str | Path | None = None):
         """
         Args:
-            people: this many alone; None: 2 and 3 in training and dev, 2 to 8 in test (R++ Fig. 4).
+            people: the number of people; None: 2 and 3 in training and dev, 2 to 8 in test (R++ Fig. 4).
             data_dir: a folder with the official files in train/ and test/; None reads the hub's
                 K-and-K/knights-and-knaves.
         Raises:
@@ -369,13 +371,13 @@ class KnightsAndKnaves(InWords):
         self._loaded = cache(self._load)
 
     def problems(self, split: str) -> list[Problem]:
-        """Train without its last puzzles, these as dev, and the official test split.
+        """The problems of a split: train without its last puzzles, these as dev, or the official test split.
 
         Warns when there are fewer puzzles than the official test split has.
 
         Raises:
-            FileNotFoundError, ValueError: a file of `data_dir` is missing, not in the official format, or holds a
-                puzzle whose solution is not its only one.
+            FileNotFoundError, ValueError: a file of `data_dir` is missing or not in the official format, or a puzzle's
+                solution is not its only one.
             ConnectionError: the hub cannot be reached and its copy is not cached.
         """
         check_split(split)
@@ -389,7 +391,7 @@ class KnightsAndKnaves(InWords):
         return [problem for turn in zip_longest(*by_people) for problem in turn if problem is not None]
 
     def _load(self, official: str, people: int) -> list[Problem]:
-        """The puzzles of one file; an id holds the number of people and the line, from 0."""
+        """The puzzles of one file; an id contains the number of people and the line, from 0."""
         if self.data_dir is None:
             rows = from_hub("knights_and_knaves", Hub(HUB_ID, f"{people}ppl", configs=(official,)), FILES)
         else:
@@ -413,10 +415,10 @@ class KnightsAndKnaves(InWords):
 
 
 def parse_statements(text: str) -> tuple[tuple, ...]:
-    """The field `statements` of a released puzzle: nested tuples, written as in Python. Nothing is executed.
+    """The statements of a released puzzle, from nested tuples written as in Python. Nothing is executed.
 
     Raises:
-        ValueError: the text is something else.
+        ValueError: the text is not a tuple of nested tuples.
     """
     try:
         statements = ast.literal_eval(text)
@@ -428,7 +430,7 @@ def parse_statements(text: str) -> tuple[tuple, ...]:
 
 
 def _checked(row: dict, people: int, where: str) -> tuple[str, list[str], tuple[bool, ...]]:
-    """Quiz, names and roles of a released puzzle, whose solution must be the only one of its statements."""
+    """Quiz, names and roles of a released puzzle, after a check that its statements have no other solution."""
     try:
         text, names, roles = row["quiz"], list(row["names"]), tuple(row["solution"])
         found = solutions(parse_statements(row["statements"]))
@@ -464,7 +466,7 @@ def _from_folder(folder: Path, official: str, people: int) -> list[tuple[dict, s
 def roles_right(task: Task, problem: Problem, completion: str) -> float:
     """The share of a puzzle's people whose role an answer has right, in [0, 1]; never part of a reward.
 
-    0 for no answer; half of the people are right by chance.
+    It is 0 without an answer; guessing gets half of the roles right on average.
 
     Args:
         task: any task of this module.

@@ -1,17 +1,15 @@
-"""Nine procedural micro-tasks: a stand-in for each benchmark of AGPO's Table 1, in its order.
+"""Nine procedural micro-tasks, one for each benchmark of AGPO's Table 1, in its order.
 
-They are small enough for a model of 0.2 M parameters on one CPU core. Their scores say nothing
-about the benchmarks they stand in for, and are never shown beside the paper's numbers.
+They are small enough for a model of 0.2 M parameters on one CPU core. Their scores say nothing about the benchmarks
+that they stand in for, and are never shown beside the paper's numbers.
 
-A problem's pool is a function of its prompt alone (a hash), so that no prompt is in two pools:
-`train` for reinforcement learning, `dev` and `test` for evaluation, and `supervised` for the
-demonstrations that the shipped models were trained on.
+A hash of the prompt decides a problem's pool, so that no prompt is in two pools: `train` is for reinforcement learning,
+`dev` and `test` are for evaluation, and `supervised` is for the demonstrations that the shipped models were trained on.
 
-Demonstrations vary as language does: separators, closing marks and the order of terms are free, and
-all graded equal. A share of them carries a *slip*, nearly always the same one for a task. The share
-grows with the size of a number in the problem, so that the right answer and its rival are close to
-a tie: a policy trained on them is capable but imprecise, and reinforcement learning has something
-to re-weigh. A slip is never right.
+Demonstrations vary as language does: separators, closing marks and the order of terms are free, and all variants are
+graded equal. A share of the demonstrations has a *slip*, a wrong answer, nearly always the same one for a task. This
+share grows with the size of a number in the problem, so that the right answer and the usual slip are close to a tie. A
+policy trained on them is capable but imprecise, which leaves reinforcement learning something to improve.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ ENDS = ("", ".", "!", " ")  # after an answer
 LETTERS = "ABCD"
 NUMERALS = "零一二三四五六七八九"
 
-# Every character that a prompt or a completion may hold: the shipped models' vocabulary.
+# Every character that a prompt or a completion may contain: the shipped models' vocabulary.
 ALPHABET = (
     " !%()*+,-./0123456789:;<=>?^_"
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -48,12 +46,12 @@ ALPHABET = (
 
 @dataclass(frozen=True)
 class Item:
-    """A problem with its working.
+    """A drawn problem, with what is needed to demonstrate its answer.
 
     Attributes:
         prompt, answer, tests: as in Problem.
-        working: what the task's demonstrations are written from.
-        hardness: in [0, 1]; the share of slips grows with it.
+        working: intermediate values from which the task writes demonstrations.
+        hardness: in [0, 1]; the share of demonstrations with a slip grows with it.
     """
 
     prompt: str
@@ -64,7 +62,7 @@ class Item:
 
 
 def pool(prompt: str) -> str:
-    """The one pool a prompt belongs to."""
+    """The pool that a prompt belongs to."""
     return POOLS[hashlib.sha256(prompt.encode()).digest()[0] % len(POOLS)]
 
 
@@ -74,14 +72,14 @@ class MicroTask:
     name: str
     title: str
     stands_in_for: str
-    slip_share = (0.44, 0.72)  # of the demonstrations, at hardness 0 and at hardness 1
-    arguments: tuple = ()  # with which a task of the same problems is made, where its class alone does not say
+    slip_share = (0.44, 0.72)  # share of the demonstrations, at hardness 0 and at hardness 1
+    arguments: tuple = ()  # of the constructor, for a class that makes several tasks
 
     def __init__(self, data_dir: str | None = None):
         """`data_dir` is accepted because every task takes one; a procedural task reads no files."""
 
     def draw(self, rng: Random, index: int) -> Item:
-        """One item. `index` rotates whatever has to be balanced, such as the right letter."""
+        """One random item. `index` rotates what has to be balanced, such as the letter of the right option."""
         raise NotImplementedError
 
     def demonstrate(self, item: Item, rng: Random, slip: bool) -> str:
@@ -89,7 +87,7 @@ class MicroTask:
         raise NotImplementedError
 
     def extract(self, problem: Problem, completion: str) -> Hashable | None:
-        """The canonical answer: the vote key of Eq. 8. None when there is none."""
+        """The canonical answer of a completion, the vote key of AGPO Eq. 8; None when there is no answer."""
         raise NotImplementedError
 
     def problems(self, split: str) -> list[Problem]:
@@ -101,13 +99,13 @@ class MicroTask:
         return Graded(float(answer == self.extract(problem, problem.answer)), answer)
 
     def item(self, which: str, rng: Random, index: int, seen=()) -> Item:
-        """Draw until an item falls into the pool `which` and is not among the prompts seen."""
+        """Draw until an item is in the pool `which` and its prompt is not in `seen`."""
         while pool((item := self.draw(rng, index)).prompt) != which or item.prompt in seen:
             pass
         return item
 
     def demonstrations(self, seed: int) -> Iterator[tuple[str, str]]:
-        """Endless (prompt, completion) pairs, slips included; prompts may come again."""
+        """An endless stream of (prompt, completion), some of them with slips; prompts may repeat."""
         rng = Random(f"{self.name} demonstrations {seed}")
         easy, hard = self.slip_share
         for index in itertools.count():
@@ -128,7 +126,7 @@ def _problems(kind: type[MicroTask], arguments: tuple, split: str) -> tuple[Prob
 
 
 def slipped(value: int, rng: Random, low: int = 0) -> int:
-    """A wrong value, at least `low`: one too many in four cases of five, else another near one."""
+    """A wrong value, at least `low`: one too large in four cases of five, else another value nearby."""
     if rng.random() < 0.8:
         return value + 1
     return rng.choice([v for v in (value - 2, value - 1, value + 2, value + 3) if v >= low])
@@ -141,7 +139,7 @@ def last_number(text: str) -> str | None:
 
 
 class Steps(MicroTask):
-    """`Bo:7 figs+6-3?` → `13;10.`: the running totals; the last number counts."""
+    """`Bo:7 figs+6-3?` → `13;10.`: the running totals; the last number is the answer."""
 
     name = "steps"
     title = "Two-move word problems with written-out steps"
@@ -170,7 +168,7 @@ class Steps(MicroTask):
 
 
 class Equations(MicroTask):
-    """`3x+5=26` → `21/3=7`: the constant moved over, then divided; the last number counts."""
+    """`3x+5=26` → `21/3=7`: the constant is moved over, then divided; the last number is the answer."""
 
     name = "equations"
     title = "Linear equations"
@@ -195,14 +193,14 @@ class Equations(MicroTask):
 
 
 class Quantities(MicroTask):
-    """`m=3e4,a=2e1,F?` → `6e5N`: a product in scientific notation; number and unit count."""
+    """`m=3e4,a=2e1,F?` → `6e5N`: a product in scientific notation; number and unit are the answer."""
 
     name = "quantities"
     title = "Physical quantities in scientific notation"
     stands_in_for = "OCW"
     slip_share = (0.48, 0.78)
 
-    # A letter each: result, its two factors, its unit.
+    # One letter each for the result, its two factors and its unit.
     LAWS = ("FmaN", "svtm", "URIV", "WFsJ", "QItC", "PUIW", "EPtJ", "FpAN")
 
     def draw(self, rng, index):
@@ -231,13 +229,13 @@ class Quantities(MicroTask):
 
 
 class Choice(MicroTask):
-    """A question and four options, `3A5B8C1D`; the value with its letter, `:5B`, answers it.
+    """A question with four options, `3A5B8C1D`; the answer is a value with its letter, `:5B`.
 
     The last letter counts. The value of the usual slip is always among the options.
     """
 
     def ask(self, rng: Random) -> tuple[str, int]:
-        """A question and its value, 1 to 9."""
+        """A random question and its value, 1 to 9."""
         raise NotImplementedError
 
     def draw(self, rng, index):
@@ -300,10 +298,10 @@ class ChoiceFacts(Choice):
 
 
 class Programs(MicroTask):
-    """`3,x:5,y:7` → `3+x*2+y*4`: a program from its outputs at 0, at x = 1 and at y = 1.
+    """`3,x:5,y:7` → `3+x*2+y*4`: a program, given its outputs at 0, at x = 1 and at y = 1.
 
-    The reward is the share of its tests that it passes: the inputs shown and the hidden ones. The
-    vote key is the tuple of its outputs on them.
+    The reward is the share of the tests that the program passes, on the inputs shown and on hidden ones. The vote key
+    is the tuple of its outputs on them.
     """
 
     name = "programs"
@@ -345,7 +343,7 @@ class Programs(MicroTask):
 
 
 def to_numeral(value: int) -> str:
-    """0 to 99 in Chinese: 零, 七, 十, 十二, 二十, 三十五."""
+    """A number from 0 to 99 in Chinese: 零, 七, 十, 十二, 二十, 三十五."""
     tens, ones = divmod(value, 10)
     if not tens:
         return NUMERALS[ones]
@@ -353,7 +351,7 @@ def to_numeral(value: int) -> str:
 
 
 def counted(value: int) -> str:
-    """A number before a measure word: two is 两 there, not 二."""
+    """A number as it is written before a measure word, where two is 两 and not 二."""
     return "两" if value == 2 else to_numeral(value)
 
 
@@ -361,7 +359,7 @@ VALUES = {to_numeral(value): value for value in range(100)} | {"两": 2}
 
 
 class ChineseSums(MicroTask):
-    """`小明有八块糖，买五，用三` → `十三，十块。`: running totals; the last numeral counts."""
+    """`小明有八块糖，买五，用三` → `十三，十块。`: the running totals; the last numeral is the answer."""
 
     name = "chinese_sums"
     title = "Word problems in Chinese"
@@ -398,7 +396,7 @@ class ChineseSums(MicroTask):
 
 
 class ClozeEquations(MicroTask):
-    """`_+3=8,9-_=4` → `5;5`: two blanks to fill; all numbers count, in their order."""
+    """`_+3=8,9-_=4` → `5;5`: two blanks to fill; the answer is all numbers in their order."""
 
     name = "cloze_equations"
     title = "Fill in two blanks"

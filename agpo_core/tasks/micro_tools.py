@@ -1,6 +1,6 @@
 """Products that the micro model cannot work out, and a calculator that can: a stand-in for tool use (R++ Table 4).
 
-`137*48=` is answered by `6576`. A policy that writes `<137*48>` reads `=6576;` and has only to copy it.
+The answer to `137*48=` is `6576`. A policy that writes `<137*48>` reads `=6576;` and only has to copy it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 from agpo_core.tasks.micro import Item, MicroTask, last_number
 from agpo_core.tasks.tools import Calculator
 
-CALLS, SLIPS = 0.3, 0.3  # of demonstrations, see Products.demonstrations
+CALLS, SLIPS = 0.3, 0.3  # shares of the demonstrations, see Products.demonstrations
 
 
 class Products(MicroTask):
@@ -28,7 +28,7 @@ class Products(MicroTask):
         return Item(f"{a}*{b}=", str(a * b), (a, b), hardness=0.5)
 
     def demonstrate(self, item, rng, slip):
-        """The call; with `slip`, one with a wrong digit."""
+        """The right call; with `slip`, a call with one wrong digit."""
         digits = list("{}*{}".format(*item.working))
         if slip:
             at = rng.choice([0, 1, 2, 4, 5])
@@ -37,15 +37,15 @@ class Products(MicroTask):
         return opening + "".join(digits) + closing
 
     def demonstrations(self, seed: int, calls: float = CALLS, slips: float = SLIPS) -> Iterator[tuple[str, str]]:
-        """Endless (text so far, what the policy writes next) pairs; prompts may come again.
+        """An endless stream of (text so far, what the policy writes next); prompts may repeat.
 
-        A trace with a call is two pairs, one a turn, so that no observation is ever a target. Traces without one give
-        the product, which a small model can only guess.
+        A demonstration with a call gives two pairs, one for each turn, so that no observation is ever a training
+        target. One without a call gives the product, which a small model can only guess.
 
         Args:
             seed: of problems, calls and slips.
-            calls: share of the traces with a call, [0, 1].
-            slips: share of the calls with a digit that is not the problem's, [0, 1].
+            calls: share of the demonstrations with a call, [0, 1].
+            slips: share of the calls with a wrong digit, [0, 1].
         """
         rng = Random(f"{self.name} demonstrations {seed}")
         for index in itertools.count():

@@ -1,12 +1,12 @@
 """A task without one right answer: strings that please a hidden judge.
 
-A prompt is a few letters, `gcaf:`, and a completion is a string. What the judge likes, the gold reward, stands in for
-what people want of a chat model. A policy is trained on a model of it, learned from preferences, so that the two can
-part: the model's score goes on rising while the gold reward falls. The gold reward is there to see it (Gao et al. 2023,
-who take a large reward model as gold); it is written down below, and shown to no model.
+A prompt is a few letters, `gcaf:`, and a completion is a string. The gold reward says how much the judge likes a
+string; it stands in for what people want of a chat model. A policy is trained on a reward model, which is learned from
+preferences, so the two can diverge: the reward model's score goes on rising while the gold reward falls. The gold
+reward, defined below, makes this visible and is shown to no model. (Gao et al. 2023 use a large reward model as gold.)
 
-The preferences are noisy, and follow Bradley and Terry's model (1952) exactly. What the learned model gets wrong comes
-from its few examples and from strings unlike them, not from the form of its loss.
+The preferences are noisy and follow the model of Bradley and Terry (1952) exactly. So the errors of the reward model
+come from its few examples and from strings unlike them, not from the form of its loss.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from agpo_core.tasks.problem import Problem
 
 LETTERS = "abcdefghij"
 LONGEST = 7  # characters that cost nothing
-BOUND = 16.0  # of the gold reward, where it is mapped into [0, 1]
+BOUND = 16.0  # largest size of the gold reward that `to_grade` maps into [0, 1] without clamping
 
 
 def gold_reward(prompt: str, text: str) -> float:
-    """What the judge thinks of a string.
+    """The gold reward of a string: how much the judge likes it.
 
-    gold = 1 for each letter of the prompt that the text holds
+    gold = 1 for each letter of the prompt that is in the text
          + 1/2 for each neighbouring pair of letters in alphabetical order
          - 1 for each character that is not in the prompt
-         - 1 for each character that stood in the text before
+         - 1 for each character that is in the text already
          - 1/2 for each character beyond the seventh
 
-    The best string holds the n letters of the prompt once, in order: n + (n - 1) / 2.
+    The best string has the n letters of the prompt once each, in alphabetical order: n + (n - 1) / 2.
 
     Args:
         prompt: letters, closed by a colon.
@@ -49,7 +49,7 @@ def gold_reward(prompt: str, text: str) -> float:
 
 
 def to_grade(gold: float) -> float:
-    """The gold reward as a grade in [0, 1]: (gold + 16) / 32, bounded. Means keep their meaning within the bounds."""
+    """The gold reward as a grade: (gold + 16) / 32, clamped to [0, 1]. Unclamped, means map to means."""
     return min(max((gold + BOUND) / (2 * BOUND), 0.0), 1.0)
 
 
@@ -59,7 +59,7 @@ def to_gold(grade: float) -> float:
 
 
 class Preferences(MicroTask):
-    """`gcaf:` → `acfg`: the prompt's letters in alphabetical order please most; the string itself is the vote key."""
+    """`gcaf:` → `acfg`: the prompt's letters in alphabetical order please most; the string is the vote key."""
 
     name = "preferences"
     title = "Strings that please a hidden judge"
@@ -71,9 +71,10 @@ class Preferences(MicroTask):
         return Item("".join(letters) + ":", "".join(sorted(letters)), tuple(letters), 0.5)
 
     def demonstrate(self, item, rng, slip):
-        """Some letters of the prompt in any order; a slip puts any letters, repeats too, among them.
+        """Some letters of the prompt in random order; with `slip`, random letters (also repeated ones) among them.
 
-        No demonstration sorts on purpose: else the likeliest string of a trained policy would be the best already.
+        No demonstration sorts on purpose. Otherwise the most likely string of a trained policy would be the best one
+        already.
         """
         letters = rng.sample(item.working, rng.randint(2, len(item.working)))
         for _ in range(rng.randint(1, 3) if slip else 0):
@@ -87,21 +88,21 @@ class Preferences(MicroTask):
         return Graded(to_grade(gold_reward(problem.prompt, completion)), self.extract(problem, completion))
 
     def prompts(self, seed: int, count: int) -> list[str]:
-        """Prompts of the pool that demonstrations come from, to draw preferences on; some may come twice."""
+        """Prompts from the pool of the demonstrations, on which preferences are drawn; some may be equal."""
         rng = Random(f"{self.name} prompts {seed}")
         return [self.item("supervised", rng, index).prompt for index in range(count)]
 
 
 def prefer(prompt: str, first: str, second: str, temperature: float, rng: Random) -> tuple[str, str]:
-    """Let the judge choose between two strings.
+    """The judge's noisy choice between two strings.
 
     P(first) = σ((gold(first) - gold(second)) / temperature)                    (Bradley and Terry 1952)
 
     Args:
-        prompt: what the strings answer.
+        prompt: the prompt that the strings answer.
         first, second: strings.
-        temperature: > 0, units of gold reward; the higher, the more often the worse string is chosen.
-        rng: gives the one number that decides.
+        temperature: > 0, units of gold reward; the higher it is, the more often the worse string is chosen.
+        rng: gives the one random number that decides.
     Returns:
         (chosen, rejected).
     Raises:
@@ -112,7 +113,7 @@ def prefer(prompt: str, first: str, second: str, temperature: float, rng: Random
         ('abc', 'x')
     """
     if not temperature > 0:
-        raise ValueError(f"temperature={temperature} must be above 0; take a small one for choices without noise.")
+        raise ValueError(f"temperature={temperature} must be above 0; take a small one for choices with little noise.")
     margin = (gold_reward(prompt, first) - gold_reward(prompt, second)) / temperature
     first_wins = rng.random() < (1 + math.tanh(margin / 2)) / 2  # σ, without overflow
     return (first, second) if first_wins else (second, first)

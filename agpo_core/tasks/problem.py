@@ -1,4 +1,4 @@
-"""What a task is: problems in disjoint splits, and the grade of a completion."""
+"""The interface of a task (problems in disjoint splits, the grade of a completion) and the type of its problems."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SPLITS = ("train", "dev", "test")
 
 
 def check_split(split: str) -> None:
-    """Refuse a split that no task has."""
+    """Raise ValueError if `split` is not the name of a split."""
     if split not in SPLITS:
         raise ValueError(f"split: unknown split {split!r}; use one of {', '.join(SPLITS)}")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One question. `tests` is empty except where the answer is a program."""
+    """One question with its right answer; `tests` is empty unless the answer is a program."""
 
     task: str
     id: str
@@ -28,10 +28,11 @@ class Problem:
 
 
 class Task(Protocol):
-    """What a task offers. Completions given to `grade` hold neither end-of-sequence nor padding.
+    """The interface that every task implements.
 
-    A task whose policy may call a tool has it as a further attribute, `tool`, a `tools.Tool`. Completions given to
-    `grade` then hold what the policy wrote, its calls too, and no observation.
+    Completions given to `grade` contain neither end-of-sequence nor padding tokens. A task whose policy may call a tool
+    has a further attribute `tool`, a `tools.Tool`. Completions given to `grade` then contain all that the policy wrote,
+    with its calls, but no observation (the tool's output).
     """
 
     name: str
@@ -42,4 +43,4 @@ class Task(Protocol):
         """The problems of "train", "dev" or "test"; the same list on every call and machine."""
 
     def grade(self, problem: Problem, completion: str) -> Graded:
-        """Judge one completion, whatever it holds; where this raises, `failed_grading` of a run says what follows."""
+        """Judge one completion, whatever its text; if it raises, the setting `failed_grading` says what follows."""

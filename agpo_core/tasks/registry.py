@@ -1,4 +1,4 @@
-"""Every task by its name."""
+"""All tasks by name, and `get_task`, which makes one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MICRO_TASKS = (
     "choice_chinese",
 )
 
-# The benchmarks that are also there with Python as a tool, under their name and "_python".
+# Benchmarks that also exist with Python as a tool; "_python" is added to their name.
 WITH_PYTHON = (
     "gsm8k", "math", "math500", "ocw", "sat_math", "sat_llemma", "mmlu_stem", "cmath", "gaokao_cloze", "gaokao_qa",
     "aime24", "aime25", "amc23", "hmmt24", "hmmt25", "cmimc24", "cmimc25", "orz", "dapo",
@@ -50,7 +50,7 @@ def _with_python(name: str, data_dir: str | Path | None) -> WithPython:
     return WithPython(BenchmarkTask(BENCHMARKS[name], data_dir))
 
 
-# name -> its factory, which is given the folder of its official files, or None
+# Task name -> a function that makes the task from the folder of its official files, or from None.
 TASKS: dict[str, Callable[[str | Path | None], Task]] = {
     "steps": Steps,
     "equations": Equations,
@@ -79,12 +79,13 @@ def get_task(name: str, data_dir: str | Path | None = None, train_on_evaluation_
 
     Args:
         name: a key of `TASKS`.
-        data_dir: folder of the task's official files, or a folder of several benchmarks' files, each in its own; the
-            procedural tasks need none and ignore it.
-        train_on_evaluation_sets: give a benchmark that is for evaluation only a training split, out of its own.
+        data_dir: folder of the task's official files, or a folder that has a folder for each of several benchmarks;
+            None reads the hub. Procedural tasks ignore it.
+        train_on_evaluation_sets: whether a benchmark that is for evaluation only gets a training split, taken from its
+            own records.
 
     Raises:
-        ValueError: the name is not known; the message lists those that are.
+        ValueError: the name is unknown; the message lists the known names.
     """
     if name not in TASKS:
         raise ValueError(f"name: unknown task {name!r}; use one of {', '.join(sorted(TASKS))}")

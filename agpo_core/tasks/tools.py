@@ -1,11 +1,11 @@
 """Tools that a policy calls while it writes: a calculator, and Python in the sandbox.
 
-A call is a piece of the policy's text between two marks. Where one is complete sampling stops, the tool runs, and its
-output, between marks of its own, is appended as an *observation*; then the policy writes on. A task offers its tool
-as an attribute, `tool`; `rollouts.turns` does the rest, for every engine.
+A call is a piece of the policy's text between two marks. When a call is complete, sampling stops and the tool runs.
+Its output, between marks of its own, is appended as an *observation*, and the policy writes on. A task offers its tool
+as the attribute `tool`; `rollouts.turns` does the rest for every engine.
 
-Whatever stands in a call, it gets an observation: a tool answers what it cannot run with an error, and never raises
-over what a policy wrote. Each call is run on its own; nothing is kept from one to the next.
+Every call gets an observation. A tool answers a call that it cannot run with an error message, and never raises because
+of what a policy wrote. Each call is run separately; nothing is kept from one to the next.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from agpo_core.tasks.problem import Task
 
 @dataclass(frozen=True)
 class Reply:
-    """What a call gave: the output, and whether it is an error's."""
+    """A tool's answer to a call: the output, and whether it reports an error."""
 
     output: str
     failed: bool = False
 
 
 class Tool:
-    """What a policy can call. A subclass sets the marks and runs calls.
+    """A tool that a policy can call. A subclass sets the marks and runs calls.
 
     Attributes:
-        call_marks: the text that opens a call, and the text that closes it.
-        observation_marks: the text put before the output, and after it.
+        call_marks: the text that opens a call and the text that closes it.
+        observation_marks: the text put before the output and the text put after it.
     """
 
     call_marks: tuple[str, str]
@@ -39,11 +39,11 @@ class Tool:
 
     @property
     def ends(self) -> set[str]:
-        """Characters, with one of which every call ends: only where one was written is a text searched for a call."""
+        """Characters with which a call can end; a text is searched for a call only after one of them was written."""
         return {self.call_marks[1][-1]}
 
     def run(self, calls: list[str]) -> list[Reply]:
-        """Answer calls, in order. They come from different completions; several may run at once."""
+        """The replies to some calls, in order. The calls come from different completions; several may run at once."""
         raise NotImplementedError
 
     def call(self, text: str) -> str | None:
@@ -59,7 +59,7 @@ class Tool:
         return inside if opened and closed else None
 
     def observation(self, reply: Reply, characters: int) -> str:
-        """A reply as the policy reads it, its output cut after a number of characters.
+        """A reply as the policy reads it: between its marks, with the output cut after `characters` characters.
 
         Example:
             >>> Calculator().observation(Reply("1776"), 3)
@@ -70,9 +70,9 @@ class Tool:
 
 
 class Calculator(Tool):
-    """`<37*48>` is answered by `=1776;`, and what has no value by `=?;`.
+    """A calculator: it answers `<37*48>` with `=1776;`, and an expression without a value with `=?;`.
 
-    It knows integers and + - * / (floor) % ^ and parentheses, see `expressions`.
+    It computes with integers and + - * / (floor division) % ^ and parentheses, see `expressions`.
     """
 
     call_marks = ("<", ">")
@@ -89,16 +89,16 @@ class Calculator(Tool):
 
 
 class Python(Tool):
-    """A fenced block of Python is run in the sandbox and answered by what it printed.
+    """Python in the sandbox: it runs a fenced block and answers with what the block printed.
 
-    A program that fails adds the last line of its traceback, one that is stopped the reason. Names, files and
-    processes are gone with the block.
+    If the program fails, the answer starts with the last line of its traceback; if it is stopped, with the reason.
+    Names, files and processes do not outlive the block.
 
     Args:
-        limits: what one call may use; at `seconds` it is killed with all that it started.
+        limits: what one call may use; after `seconds` it is killed with all that it started.
         weak: see `sandbox.run`.
     Raises:
-        sandbox.SandboxRefused: the machine offers no sandbox; at once, not in the middle of a run.
+        sandbox.SandboxRefused: the machine offers no sandbox. This is raised here and not in the middle of a run.
     """
 
     call_marks = ("```python\n", "```")
@@ -123,10 +123,10 @@ class Python(Tool):
             "memory": "stopped: out of memory",
             "output": "stopped: printed too much",
         }.get(result.reason, traceback[-1] if traceback else "failed without a message")
-        # The reason comes first: the end of a long output is cut.
+        # The reason comes first, because the end of a long output is cut off.
         return Reply(f"{why}\n{printed}".strip(), failed=True)
 
 
 def tool_of(task: Task) -> Tool | None:
-    """The tool that a task offers; None where it offers none."""
+    """The tool that a task offers, or None."""
     return getattr(task, "tool", None)

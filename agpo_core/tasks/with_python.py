@@ -1,7 +1,7 @@
 """Benchmarks with Python as a tool (R++ Table 4): `gsm8k_python` is `gsm8k` whose policy may run programs.
 
-The questions, the splits and the rules of grading are the benchmark's own. The prompt says besides how to run a
-program. What stands in a program is no answer: programs are taken out before a completion is graded.
+Questions, splits and grading rules are the benchmark's. The prompt also says how to run a program. Text inside a
+program is no answer: programs are removed before a completion is graded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class WithPython:
     """A task whose policy may run Python while it answers.
 
     Args:
-        task: what is asked; its problems keep their ids and answers.
+        task: the benchmark; its problems keep their ids and answers.
     Raises:
         sandbox.SandboxRefused: the machine offers no sandbox.
     """
@@ -37,16 +37,16 @@ class WithPython:
         self.evaluation_only = getattr(task, "evaluation_only", False)
 
     def for_training(self) -> WithPython:
-        """The same with a training split, see `BenchmarkTask.for_training`."""
+        """The same task with a training split, see `BenchmarkTask.for_training`."""
         return WithPython(self.task.for_training())
 
     def problems(self, split: str) -> list[Problem]:
-        """The benchmark's problems, each with the word on programs after its prompt."""
+        """The benchmark's problems, with `INSTRUCTION` after each prompt."""
         return [
             replace(problem, task=self.name, prompt=f"{problem.prompt}\n\n{INSTRUCTION}")
             for problem in self.task.problems(split)
         ]
 
     def grade(self, problem: Problem, completion: str) -> Graded:
-        """The benchmark's grade of what is written outside programs, one that was not finished included."""
+        """The benchmark's grade of the text outside programs; a program that was not finished is removed too."""
         return self.task.grade(problem, PROGRAM.sub("", completion))

@@ -1,11 +1,11 @@
 """Two-number word problems for a small real language model, with the sums of reasoning-gym's `chain_sum`.
 
-GSM8K is out of reach of a model of 135 M parameters, and so are the word problems that reasoning-gym itself offers
-(`gsm_symbolic`, `aiw`): most groups would have equal rewards, and little would be learned. One sum of two
-one-digit numbers, told as a story, is right often enough and wrong often enough. The two numbers, the sign and the
+GSM8K is too hard for a model of 135 M parameters, and so are the word problems that reasoning-gym itself offers
+(`gsm_symbolic`, `aiw`): most groups would have equal rewards, and little would be learned. One sum of two one-digit
+numbers, told as a story, is solved sometimes and missed sometimes, as learning needs. The two numbers, the sign and the
 answer are reasoning-gym's; the story around them is ours.
 
-A sum belongs to one split alone, so that no test problem asks what training asked under another name.
+Each sum belongs to one split, so that no test problem is a training problem with other names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DATASET = "chain_sum"
 CONFIG = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
 SIZES = {"train": 1024, "dev": 100, "test": 400}
 FIRST_SEED = {"train": 0, "dev": 1_000_000, "test": 2_000_000}  # reasoning-gym gives each item a seed of its own
-POOLS = ("train",) * 4 + ("test",) * 2 + ("dev",)  # sevenths of the sums, each with every sign and size
+POOLS = ("train",) * 4 + ("test",) * 2 + ("dev",)  # sevenths of the sums; each split has both signs and all sizes
 
 NAMES = ("Tom", "Anna", "Ben", "Mia", "Sam", "Lucy", "Jack", "Emma", "Paul", "Sara", "Max", "Nina")
 THINGS = ("apples", "books", "coins", "pens", "cards", "shells", "cookies", "balls", "stickers", "marbles")
@@ -38,7 +38,7 @@ STORIES = {
 
 
 def pool(a: int, b: int) -> str:
-    """The one split that the sum and the difference of two numbers belong to."""
+    """The split that the sum and the difference of two numbers belong to."""
     return POOLS[(a + 3 * b) % len(POOLS)]
 
 
@@ -53,7 +53,7 @@ class WordProblems:
         """`data_dir` is accepted because every task takes one; a procedural task reads no files."""
 
     def problems(self, split: str) -> list[Problem]:
-        """The same problems on every call and machine.
+        """The problems of a split; the same on every call and machine.
 
         Raises:
             ModuleNotFoundError: reasoning-gym is not installed.
@@ -80,7 +80,7 @@ def _problems(split: str) -> tuple[Problem, ...]:
         item = items[seed]
         left, sign, right = item["metadata"]["expression"].split()
         a, b = int(left), int(right)
-        # "has 1 apples" is no English, and a story cannot take away more than there is.
+        # "has 1 apples" is not English, and nobody can give away more than there is.
         if a < 2 or b < 1 or int(item["answer"]) < 0 or pool(a, b) != split:
             continue
         rng = Random(FIRST_SEED[split] + seed)

@@ -1,6 +1,6 @@
-"""The sandbox against hostile programs: each ends with the right reason, and leaves no process and no file.
+"""The sandbox runs hostile programs: each ends with the right reason and leaves no process and no file.
 
-Each test runs in the full sandbox, and in the weak one unless it says why not.
+Each test runs in the full sandbox and also in the weak one, unless it says why not.
 """
 
 import json
@@ -28,16 +28,16 @@ from agpo_core.tasks import Graded
 from agpo_core.tasks.code_contests import CodeContests, CodeProblem
 from agpo_core.tasks.tools import Python, Reply
 
-# A stack limit that no other program has: children inherit it, whatever session they move to, and cannot raise it.
+# A stack limit that no other program has marks these programs: children inherit it in any session and cannot raise it.
 MARK = 64 * MIB + 16 * os.getpid()
 LIMITS = Limits(seconds=10.0, stack_bytes=MARK)
 SHORT = replace(LIMITS, seconds=0.5)  # for programs that never end
-LONGER = replace(LIMITS, seconds=1.5)  # for those that must have started, on a busy machine too
+LONGER = replace(LIMITS, seconds=1.5)  # for programs that must have started, even on a busy machine
 needs_cpp = pytest.mark.skipif(sandbox.compiler() is None, reason="no g++")
 
 
 def marked_processes():
-    """The processes, anywhere on the machine, that a program of these tests started and that have not ended."""
+    """The processes on the machine that a program of these tests started and that have not ended."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -56,7 +56,7 @@ def children():
 
 @pytest.fixture(scope="module")
 def weak_python():
-    """An interpreter for the weak sandbox. There root's programs run as "nobody", who may not reach root's own."""
+    """Use an interpreter that works in the weak sandbox, where root's programs run as "nobody"."""
     with pytest.MonkeyPatch.context() as patch:
         sandbox.missing.cache_clear()
         if sandbox.missing(weak=True) and os.getuid() == 0 and (other := shutil.which("python3", path="/usr/bin")):
@@ -76,7 +76,7 @@ def open_folder():
 
 @pytest.fixture(params=["full", "weak"])
 def kind(request, monkeypatch, open_folder):
-    """Run the test in one kind of sandbox, and hold it to leave nothing."""
+    """Run the test in one kind of sandbox, then check that it left nothing."""
     if request.param == "weak":
         missing = request.getfixturevalue("weak_python")
         monkeypatch.setattr(sandbox, "missing", lambda weak: missing if weak else ("a full one, for this test",))
@@ -380,7 +380,7 @@ def test_no_child_outlives_the_run(kind, leave, stay):
 
 
 def test_nothing_outlives_the_process_that_asked(kind):
-    """Killed outright, as by a scheduler: no handler of ours can run."""
+    """The calling process is killed outright, as by a scheduler, so that none of its handlers can run."""
     script = textwrap.dedent(f"""
         import importlib.util, sys
         spec = importlib.util.spec_from_file_location("sandbox", {sandbox.__file__!r})
@@ -402,7 +402,7 @@ def test_nothing_outlives_the_process_that_asked(kind):
     while marked_processes() and time.monotonic() < end:
         time.sleep(0.02)
     for left in Path(tempfile.gettempdir()).iterdir():
-        assert kind == "weak"  # its scratch folder is on the disk, and whoever would remove it was killed
+        assert kind == "weak"  # its scratch folder is on the disk, and the process that would remove it was killed
         sandbox._remove(str(left))
 
 
@@ -455,7 +455,7 @@ def secret(open_folder):
 
 
 def attempts(ways, secret=""):
-    """A program that tries each way, and prints those that were not refused, and how many it tried."""
+    """A program that tries each way and prints the ways that were not refused and the number of all."""
     return f"""
 import ctypes, glob, os, resource, signal, socket, sys
 secret, ways, done = {secret!r}, {list(ways)!r}, []
@@ -646,13 +646,13 @@ def test_a_program_cannot_kill_its_parent_or_us(kind):
     """
     result = run(program)
     if kind == "full":
-        assert (result.stdout, *outcome(result)) == ("alive\n", "ok", 0)  # -1 spares who sends it
+        assert (result.stdout, *outcome(result)) == ("alive\n", "ok", 0)  # a signal to -1 does not reach its sender
     else:
-        assert result.reason in ("ok", "crashed")  # it may hit itself, under a number from outside or by -1
+        assert result.reason in ("ok", "crashed")  # it may hit itself by a number from outside or by -1
 
 
 def test_our_environment_cannot_be_read_from_proc(kind, monkeypatch):
-    """The sandbox's own processes too must not hold it."""
+    """Not even from the sandbox's own processes."""
     monkeypatch.setenv("AGPO_TEST_SECRET", "tell nobody")
     program = f"""
         import glob
@@ -818,7 +818,8 @@ def pretend(monkeypatch, full, weak):
 def test_a_machine_without_a_full_sandbox_refuses_and_says_what_to_do(monkeypatch):
     pretend(monkeypatch, ("start: unshare: Operation not permitted",), ("no wall around signals",))
     monkeypatch.delenv(sandbox.WEAK_VARIABLE, raising=False)
-    with pytest.raises(SandboxRefused, match="unshare: Operation.*AGPO_WEAK_SANDBOX=1: there no wall around signals"):
+    refusal = "unshare: Operation.*AGPO_WEAK_SANDBOX=1; tried on this machine: no wall around signals"
+    with pytest.raises(SandboxRefused, match=refusal):
         sandbox.run("print(1)")
     with pytest.raises(SandboxRefused):
         sandbox.require(weak=False)
@@ -829,7 +830,7 @@ def test_a_machine_without_a_full_sandbox_refuses_and_says_what_to_do(monkeypatc
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 def test_where_the_kernel_refuses_namespaces_the_trial_says_so(weak_python, open_folder):
-    """As in a container: a filter that refuses `unshare` lies on this process before it asks."""
+    """As in a container, the calling process has a filter that refuses `unshare`."""
     folder = str(Path(sandbox.__file__).parents[1])
     script = f"""
 import sys
@@ -854,18 +855,18 @@ except sandbox.SandboxRefused as refusal:
     trial, weak, refusal = done.stdout.splitlines()
     assert "unshare: Operation not permitted" in trial
     assert weak == "True"
-    assert refusal.startswith("refused: sandbox: this machine has no full one (start: PermissionError: ")
+    assert refusal.startswith("refused: sandbox: this machine offers no full sandbox (start: PermissionError: ")
     assert list(open_folder.iterdir()) == []
 
 
 def test_where_nothing_starts_consent_does_not_help(monkeypatch):
     pretend(monkeypatch, ("start: no",), ("start: it needs Linux, this is darwin",))
-    with pytest.raises(SandboxRefused, match="not even a weak one .*darwin"):
+    with pytest.raises(SandboxRefused, match="not even the weak sandbox .*darwin"):
         sandbox.require(weak=True)
 
 
 def test_the_trial_program_finds_every_wall_missing_where_there_is_none(tmp_path):
-    """Run as it is, without a sandbox, it must name them all; else it could not be believed when it names none."""
+    """Without a sandbox it must name all walls; otherwise its naming none would prove nothing."""
     outside = tmp_path / "outside"
     outside.touch()
     program = sandbox._TRY.format(processes=3, parent=os.getpid(), memory=MIB, file=str(outside), full=False)
@@ -887,7 +888,7 @@ def test_a_launcher_that_fails_for_a_moment_is_started_again(kind, monkeypatch):
         run("print(1)")
 
 
-# ── nothing that a program does is anything but its own result ──────────────────────────────────────────────────────
+# ── whatever a program does is its own result ──────────────────────────────────────────────────────
 
 PRELUDE = """
 import ctypes, fcntl, mmap, os, random, resource, shutil, signal, socket, subprocess, sys, threading, time
@@ -920,7 +921,7 @@ def many_forks(n):
         if not os.fork():
             os.setsid()
 """
-# {name}: hostile bytes; {n}: a small number; {mb}: some MiB; {signal}: any signal; {pid}: of the watcher, 1, ours, ...
+# {name}: hostile bytes; {n}: a small number; {mb}: some MiB; {signal}: any signal; {pid}: the watcher's, 1 or ours
 ACTS = (
     "name({name})",
     "thread(lambda: name({name}))",
@@ -987,7 +988,7 @@ ENDS = (
 
 
 def hostile_name(rng):
-    """Bytes that file and process names may hold, and that readers of /proc and of folders trip over."""
+    """Bytes that file and process names may contain and that code which reads /proc or folders often mishandles."""
     kinds = (
         bytes(rng.randrange(1, 256) for _ in range(rng.randint(1, 40))),
         rng.choice([b"\xff", b"\xc3(", b") R 1 1 1", b"(\n)", b"a\nPss: 0 kB", b"\x1b[2J", b"\xed\xa0\x80", b"%s{}"]),
@@ -1052,7 +1053,7 @@ def test_whatever_a_program_does_is_its_own_result(kind, through, seed):
 
 @pytest.mark.parametrize("act", ACTS[:6] + ACTS[14:20], ids=range(12))
 def test_a_harmless_ending_after_hostile_names_and_limits_is_ok(kind, act):
-    """What such acts could spoil is the watcher; the program goes on, and is told to have ended well."""
+    """Such acts could only disturb the watcher: the program goes on, and its result must be ok."""
     rng = random.Random(act)
     act = act.format(name=hostile_name(rng) + b"\xff", n=2, mb=1, signal=9, pid="outsiders[0]")
     source = f"{PRELUDE.format(asking=os.getpid())}\ntry:\n    {act}\nexcept OSError:\n    pass\n"
@@ -1127,7 +1128,7 @@ def test_what_programs_need_of_the_refused_calls_still_works(kind):
         os.kill(os.getpid(), signal.SIGTERM)
     """
     result = run(program)
-    assert result.stdout.split() == ["thread", "-9", r"b'1\n'", "alarm"] or result.stdout == ""  # piped, not flushed
+    assert result.stdout.split() == ["thread", "-9", r"b'1\n'", "alarm"] or result.stdout == ""  # not flushed
     assert (result.stderr, *outcome(result)) == ("", "crashed", -signal.SIGTERM)
 
 
@@ -1154,7 +1155,7 @@ def test_a_full_scratch_folder_ends_the_program_soon(kind, filler):
 
 
 def test_a_killed_launcher_is_the_end_of_the_program_and_its_result(kind):
-    """As by a kernel short of memory. It could be killed by what it watches, so the program pays, not the run."""
+    """A kernel short of memory may kill the launcher, and so may the program: this counts as the program's failure."""
     before, results = children(), []
     program = "import os, time\nif not os.fork(): os.setsid()\nprint('on', flush=True)\ntime.sleep(60)"
     thread = threading.Thread(target=lambda: results.append(run(program, limits=replace(LIMITS, seconds=30.0))))
@@ -1216,7 +1217,7 @@ def test_bombs_are_told_by_what_they_exhausted(kind, body, reason):
 
 # ── as an ordinary user, and on older kernels ────────────────────────────────────────────────────────────────────────
 
-# Runs programs, each followed by a harmless one, and prints what came of them.
+# This program runs programs, each followed by a harmless one, and prints their results.
 ORDINARY = """
 import importlib.util, json, os, resource, subprocess, sys
 def load(name):
@@ -1246,10 +1247,11 @@ json.dump([sandbox.missing(weak=kind == "weak"), found, alive and before == afte
 
 @pytest.fixture
 def as_user(open_folder):
-    """Run programs in sandboxes of an ordinary user's, and hold them to leave nothing.
+    """A function that runs programs in an ordinary user's sandboxes and checks that they leave nothing.
 
-    Returns: (kind, programs, Landlock's version as the launcher is to see it, limits) → [reason, seconds, stdout] of
-    each, and holds each to leave the next one and a bystander of the same user in peace.
+    Its arguments are the kind of sandbox, the programs, the Landlock version that the launcher is to see, and limits.
+    It returns [reason, seconds, stdout] for each program, and checks that no program disturbs the next one or another
+    process of the same user.
     """
     if not sys.platform.startswith("linux") or not os.path.exists("/usr/bin/python3"):
         pytest.skip("needs Linux and the system's Python")
@@ -1330,7 +1332,8 @@ def test_hostile_programs_of_an_ordinary_user_are_their_own_results(as_user, kin
     assert all(reason in REASONS and seconds < 5 for reason, seconds, _ in found)
 
 
-# Leaves children under names and sessions of their own, and tries to end or to stop whoever could end them.
+# This program leaves children with names and sessions of their own and tries to kill or stop the processes that could
+# end them.
 ASSASSIN = """
 import ctypes, os, signal, time
 libc = ctypes.CDLL(None)
@@ -1362,9 +1365,9 @@ time.sleep(60)
 
 @pytest.mark.parametrize(("kind_of_user", "landlock"), [("full", None), ("weak", None), ("weak", 5), ("weak", 0)])
 def test_no_program_of_an_ordinary_user_ends_its_watcher_or_a_bystander(as_user, kind_of_user, landlock):
-    """With Landlock of now, of before 6.12, and without it: there the filter alone stands before signals."""
+    """Tried with the current Landlock, with that before Linux 6.12, and with none, where only the filter is left."""
     if kind_of_user == "full":
-        program = ASSASSIN.replace("BYSTANDER, ASKING", "1")  # numbers of outside name nobody, or itself, in it
+        program = ASSASSIN.replace("BYSTANDER, ASKING", "1")  # there these numbers name no process, or the program
     else:
         program = ASSASSIN
     ((reason, seconds, stdout),) = as_user(kind_of_user, [program], landlock, seconds=1.5)
@@ -1373,7 +1376,7 @@ def test_no_program_of_an_ordinary_user_ends_its_watcher_or_a_bystander(as_user,
 
 @pytest.mark.parametrize("landlock", [None, 2])
 def test_a_weak_sandbox_of_an_ordinary_user_changes_no_file_outside(as_user, open_folder, landlock):
-    """Modes, times and, before Landlock's version 3, lengths are what it leaves unguarded: the files are the user's."""
+    """Landlock does not guard modes and times, nor lengths before its version 3, and these files belong to the user."""
     library = open_folder / "home" / "own"  # made by the user, in the first program's asking process
     ways = [
         "os.chmod(victim, 0)",
@@ -1418,7 +1421,7 @@ def home(open_folder, monkeypatch):
 
 
 def compiler_in(home, prefix=None):
-    """A g++ that says to have its own files under a prefix, None: the system's; it is the system's in truth."""
+    """Put a g++ in the home that calls the system's and, given a `prefix`, claims to have its own files there."""
     answer = ""
     if prefix is not None:
         part = prefix / "libexec" / "gcc" / "machine" / "12" / "cc1plus"
@@ -1462,7 +1465,7 @@ def test_a_compiler_that_does_not_work_inside_is_found_out_before_a_program_runs
         run(SUM, language="cpp")
 
 
-# The environment that asks is the one at the folder given; the home is the second.
+# This program loads the sandbox from the path in its first argument and runs the program on its standard input.
 FROM_ENVIRONMENT = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("sandbox", sys.argv[1])
@@ -1477,7 +1480,7 @@ except sandbox.SandboxRefused as refusal:
 
 @pytest.mark.parametrize("where", [".", "project", "project/.venv", ".venvs/one"])
 def test_a_python_environment_in_a_home_folder_shows_its_own_files_alone(home, where):
-    """One that is a project's folder, or lies in it, does not show the project; one that is a home is refused."""
+    """An environment that is a project's folder or in it does not show the project; one that is a home is refused."""
     if sandbox.missing(weak=False):
         pytest.skip(f"no full sandbox here: {'; '.join(sandbox.missing(weak=False))}")
     folder = home / where

@@ -1,4 +1,4 @@
-"""Benchmarks: the same records from files and from the hub, their golds, splits, prompts, errors, the command line."""
+"""Benchmarks give the same records from files and from the hub; golds, splits, prompts, errors, command line."""
 
 import json
 import logging
@@ -144,7 +144,7 @@ GSM8K = {
     for split, numbers in {"train": range(203), "test": range(300, 302)}.items()
 }
 
-# name -> files, and what the hub holds under (id, configuration, split)
+# name -> (files, {(id, configuration, split): the hub's rows})
 SAMPLES = {
     "gsm8k": (
         {f"gsm8k/{split}.jsonl": lines(*rows) for split, rows in GSM8K.items()},
@@ -250,7 +250,7 @@ def write(folder, files):
 
 
 def hub_of(monkeypatch, content):
-    """Put a `datasets` in place whose hub holds `content`; returns the list of its calls."""
+    """Replace `datasets` by one whose hub has `content`; returns the list of its calls."""
     calls = []
 
     def load_dataset(path, name=None, *, split, **more):
@@ -510,7 +510,7 @@ def test_a_bad_line_is_named_and_nothing_is_loaded(kind, tmp_path):
     bad, message = BAD_LINES[kind]
     content = lines(*GOOD).encode() + (bad if isinstance(bad, bytes) else bad.encode())
     task = get_task("math500", write(tmp_path, {"test.jsonl": content}))
-    for _ in range(2):  # nor is anything kept from the first time
+    for _ in range(2):  # the second call raises too: nothing was kept from the first
         with pytest.raises(ValueError, match=f"data_dir: .*{message}.*; give test.jsonl"):
             task.problems("test")
 
@@ -552,7 +552,7 @@ def test_the_folder_of_another_benchmark_is_refused_by_its_name(name, folder, tm
 
 def test_a_folder_of_another_name_is_taken_at_its_word(tmp_path):
     write(tmp_path, {f"{folder}/test.jsonl": lines(*GOOD) for folder in ("mine", "data", "math")})
-    for folder in ("mine", "data", "math"):  # "data" may be anyone's; the files in "math" have other names
+    for folder in ("mine", "data", "math"):  # several benchmarks use "data"; the files in "math" have other names
         assert len(get_task("math500", tmp_path / folder).problems("test")) == 2
 
 
@@ -776,7 +776,7 @@ SENTENCES = {
 
 
 def rewards(task, problem, answer):
-    """Of an answer in one sentence of the language after the other."""
+    """The rewards of an answer in each sentence of the language."""
     return [task.grade(problem, text.format(answer)).reward for text in SENTENCES[task.benchmark.language]]
 
 
@@ -816,13 +816,13 @@ COUNTS = {
     ("hmmt25", "test"): 30, ("cmimc24", "test"): 30, ("arena_hard", "test"): 500, ("arena_hard_v2", "test"): 200,
     ("orz", "train"): 200, ("dapo", "train"): 10,
 }  # fmt: skip
-# One and the same answer under two spellings to two different questions: "5" and "x=5".
+# Two neighbouring questions have the same answer in two spellings, "5" and "x=5".
 SAME_ANSWERS = {("math500", "test-22", "test-23")}
 
 
 @pytest.fixture(scope="module")
 def real():
-    """Every real official split, whole: {(name, split): (task, problems)}."""
+    """All problems of every real official split: {(name, split): (task, problems)}."""
     found = {}
     for name, split in COUNTS:
         task = get_task(name, DATA)
@@ -833,7 +833,7 @@ def real():
 @needs_data
 def test_every_listed_benchmark_loads_whole(real):
     assert {key: len(problems) for key, (_, problems) in real.items()} == COUNTS
-    assert {name for name, _ in COUNTS} == set(BENCHMARKS) - {"cmimc25"}  # which is on the hub alone
+    assert {name for name, _ in COUNTS} == set(BENCHMARKS) - {"cmimc25"}  # which is only on the hub
 
 
 @needs_data
@@ -923,7 +923,7 @@ def test_missing_or_other_demonstrations_are_said_with_the_remedy(tmp_path, monk
         with pytest.raises(ValueError, match=message):
             few_shot_prompt(task, problem)
     hub_of(monkeypatch, SAMPLES["math500"][1])
-    with pytest.raises(FileNotFoundError, match="demonstrations for math500 are not at hand"):
+    with pytest.raises(FileNotFoundError, match="demonstrations for math500 are not there"):
         few_shot_prompt(get_task("math500"), problem)
 
 

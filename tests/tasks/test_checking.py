@@ -1,4 +1,4 @@
-"""Benchmarks' own golds, put into sentences and found again."""
+"""The check of golds: they are put into sentences, and the grader finds them again."""
 
 import json
 

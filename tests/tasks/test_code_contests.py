@@ -210,7 +210,7 @@ def test_an_unreachable_hub_is_said_with_the_remedy(monkeypatch):
 
 def test_a_machine_without_a_sandbox_is_warned_about_when_problems_are_loaded(tmp_path, monkeypatch):
     monkeypatch.setattr(sandbox, "missing", lambda weak: ("start: no",))
-    with pytest.warns(UserWarning, match="completions cannot be graded here.*no full one"):
+    with pytest.warns(UserWarning, match="completions cannot be graded here.*no full sandbox"):
         problem = write(tmp_path, "test", record()).problems("test")[0]
     with pytest.raises(sandbox.SandboxRefused):
         CodeContests(tmp_path).grade(problem, "```python\npass\n```")
@@ -257,7 +257,7 @@ def test_the_last_whole_block_in_a_known_language_is_the_program(completion, exp
         ("12", "1 2", False),
         ("2 1", "1 2", False),
         ("0.333333", "0.3333333333", True),
-        ("1.00001", "1.0", False),  # 1e-5 apart, or just over: the bound is strict
+        ("1.00001", "1.0", False),  # 1e-5 apart or just over; the bound is strict
         ("1.000009", "1", True),
         ("100000.1", "100000.2", False),  # absolute, however large
         ("1e3", "1000", True),
@@ -271,7 +271,7 @@ def test_the_last_whole_block_in_a_known_language_is_the_program(completion, exp
         ("inf", "1e999", False),
         ("123456789012345678", "123456789012345679", False),  # equal as doubles
         ("9" * 5000, "8" * 5000, False),
-        ("É", "é", False),  # ASCII alone is lowered
+        ("É", "é", False),  # only ASCII letters are lowered
         ("\ud800", "?", True),
     ],
 )
@@ -371,7 +371,7 @@ def test_no_completion_makes_grading_fail(problem, completion):
 
 @needs_sandbox
 def test_without_a_compiler_a_cpp_program_gets_nothing_and_ends_no_run(problem, monkeypatch, tmp_path):
-    """Which language it writes in is the completion's choice."""
+    """The completion chooses its language, so it must not end a run."""
     monkeypatch.setattr(sandbox, "compiler", lambda: None)
     assert CodeContests().grade(problem, "```cpp\nint main() {}\n```") == Graded(0.0, None)
     assert reward(problem, python("print(sum(map(int, input().split())))")) == 1
@@ -385,7 +385,7 @@ def test_without_a_compiler_a_cpp_program_gets_nothing_and_ends_no_run(problem, 
 
 @pytest.mark.parametrize("line", ["```", "```a", "``` ", " ", "```\n```", "````", "```a`", "``` x", "\t```"])
 def test_the_program_is_found_in_time_that_grows_with_the_length_alone(line):
-    """A pattern that tried each opening fence against the rest would take hours for these."""
+    """A pattern that tries each opening fence against the rest would take hours on these texts."""
     extract(f"{line}\n" * 200_000)
     assert extract(f"{line}\n" * 1001 + "\n```\n```python\nprint(1)\n```") is not None
 
@@ -446,6 +446,6 @@ print(found)
 def test_a_right_program_passes_the_tests_of_a_real_problem(real):
     problem = next(p for p in real if "divisible by 25" in p.prompt)
     assert len(problem.tests) > 5
-    problem = replace(problem, tests=problem.tests[:8])  # its public tests, and a few private ones: each takes a start
+    problem = replace(problem, tests=problem.tests[:8])  # the public tests and a few others: each starts a process
     assert CodeContests().grade(problem, python(PATTERN)).reward == 1
     assert 0 < CodeContests().grade(problem, python("print(1)")).reward < 1

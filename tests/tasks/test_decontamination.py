@@ -220,8 +220,8 @@ def test_a_slow_loop_finds_the_same(train, evaluation, n):
 @pytest.mark.parametrize(
     ("train", "evaluation", "n", "message"),
     [
-        ([], ["a"], 13, "train holds no problem"),
-        (["a"], [], 13, "evaluation holds no problem"),
+        ([], ["a"], 13, "train has no problems"),
+        (["a"], [], 13, "evaluation has no problems"),
         (["a"], ["a"], 0, "n=0 must be 1 or more"),
     ],
 )
@@ -302,7 +302,7 @@ def test_three_dev_questions_of_cmath_are_in_its_test():
     assert len(exact) == 3
     dev, test = ({problem.id: problem for problem in several} for several in sets.values())
     assert all(dev[a].answer == test[b].answer for a, b in exact.items())
-    assert len(found.contaminated) == 9  # the others ask something else of the same story, or with other numbers
+    assert len(found.contaminated) == 9  # the others ask another question about the same story, or have other numbers
 
 
 @needs_data
@@ -320,7 +320,7 @@ def test_math500_is_a_part_of_math_test():
 def test_mmlu_stem_asks_questions_of_maths_training_set():
     sets = load_sets(["math:train", "mmlu_stem:test"], "test", DATA)
     found = overlap(sets["math:train"], sets["mmlu_stem:test"])
-    assert [hit.share for hit in found.hits if hit.contaminated] == [1.0] * 3  # with options to choose from added
+    assert [hit.share for hit in found.hits if hit.contaminated] == [1.0] * 3  # the same questions with options added
     assert not any(hit.exact for hit in found.hits)
 
 

@@ -1,4 +1,4 @@
-"""The expression language: what it computes, and that no text can hurt."""
+"""The expression language: its values, and that no text takes unbounded time or raises."""
 
 import pytest
 from hypothesis import given

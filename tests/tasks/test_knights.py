@@ -50,7 +50,7 @@ def literals(people):
 
 
 def statements_of(people):
-    """Any statements of `people` people, nested up to three deep; with any number of solutions."""
+    """Any statements of `people` people, nested up to three deep, with any number of solutions."""
     nested = st.recursive(
         literals(people),
         lambda part: st.one_of(
@@ -66,7 +66,7 @@ def statements_of(people):
 
 
 def holds(statement, roles):
-    """What a statement says, by the meaning of its words: slow and obvious."""
+    """Whether a statement is true, by the meaning of its words; slow and obvious."""
     kind, *parts = statement
     if kind == K:
         return roles[parts[0]]
@@ -99,11 +99,11 @@ def by_trying(statements):
         # "B is a knave", "A is a knight if and only if B is a knave". B a knight: A lies, so the second statement,
         # false = false, is true: fits. B a knave: A tells the truth, true = true, and B has told it too: does not.
         (((N, 1), ("<=>", (K, 0), (N, 1))), [(False, True)]),
-        # "We are both knaves", and the other agrees that one of them is a knight: the classic; knave and knight.
+        # "We are both knaves", and the other says that one of them is a knight: a knave and a knight.
         ((("and", (N, 0), (N, 1)), ("or", (K, 0), (K, 1))), [(False, True)]),
-        # "I am a knave": a paradox.
+        # "I am a knave" is a paradox: no assignment agrees.
         (((N, 0),), []),
-        # "I am a knight": either.
+        # "I am a knight" agrees with both roles.
         (((K, 0),), [(False,), (True,)]),
         # "If I am a knight, then so is B": a knave would have told the truth; so A is a knight, and B one too.
         ((("->", (K, 0), (K, 1)), (K, 1)), [(True, True)]),
@@ -362,7 +362,7 @@ def test_puzzles_in_words_are_solved_by_their_answers_and_kept_apart_from_traini
 
 
 ANSWER = "(1) Zoey is a knave\n(2) Oliver is a knight"
-RESPONSES = [  # response, ours, Logic-RL's; where they part, the reason
+RESPONSES = [  # response, our verdict, Logic-RL's verdict; where they differ, the reason
     (f"</think><answer> {ANSWER} </answer>", True, True),
     ("<answer>Oliver is a knight, Zoey is a knave.</answer>", True, True),
     ("<answer>(1) Zoey is a KNAVE\n(2) Oliver is a Knight</answer>", True, True),
@@ -437,7 +437,7 @@ def test_dev_is_the_last_puzzles_of_train_and_an_id_tells_people_and_line(tmp_pa
         ({"statements": "((('lying', 1)"}, "line 1 is not a puzzle .*not nested tuples"),
         ({"statements": "__import__('os').getcwd()"}, "line 1 is not a puzzle .*not nested tuples"),
         ({"statements": "7"}, "line 1 is not a puzzle .*not a tuple"),
-        ({"statements": "(('lying', 5), ('lying', 0))"}, "line 1 is not a puzzle .*speaks of none of the 2 people"),
+        ({"statements": "(('lying', 5), ('lying', 0))"}, "line 1 is not a puzzle .*names none of the 2 people"),
         ({"names": ["Ann", "Bea", "Bea"]}, "line 1 has no quiz about 2 people"),
         ({"names": ["Ann", "Ann"]}, "line 1 has no quiz about 2 people"),
         ({"names": None}, "line 1 is not a puzzle"),
@@ -507,7 +507,7 @@ def test_an_unreachable_hub_is_said_with_the_remedy(monkeypatch):
 
 
 def read_quiz(text):
-    """Names and statements out of a published puzzle, read by trying every statement in every saying."""
+    """Names and statements of a published puzzle, found by trying every statement in every saying."""
     people = text.partition(" inhabitants: ")[2].partition(". ")[0]
     names = people.replace(", and ", ", ").split(", ")
     atoms = [(role, i) for i in range(len(names)) for role in (K, N)]

@@ -1,4 +1,4 @@
-"""The hidden judge: what it likes, what it prefers, and that its grade is one."""
+"""The hidden judge: its gold reward, its preferences, and the task's grade."""
 
 import math
 from itertools import islice
@@ -98,7 +98,7 @@ def test_demonstrations_are_within_the_vocabulary_and_good_but_not_the_best():
     golds = [gold_reward(*pair) for pair in pairs]
     best = [gold_reward(prompt, "".join(sorted(prompt[:-1]))) for prompt, _ in pairs]
     assert 1.0 < sum(golds) / len(golds) < 4.0 < sum(best) / len(best)
-    assert any(gold == top for gold, top in zip(golds, best, strict=True))  # there is something to find
+    assert any(gold == top for gold, top in zip(golds, best, strict=True))  # some are the best string
 
 
 class Fixed:
@@ -117,7 +117,7 @@ def test_the_first_is_chosen_with_the_probability_of_bradley_and_terry(temperatu
     p = 1 / (1 + math.exp(-1.5 / temperature))
     for u, chosen in ((p - 1e-9, "abcd"), (p + 1e-9, "dcba")):
         assert prefer("cadb:", "abcd", "dcba", temperature, Fixed(u))[0] == chosen
-    for u, chosen in ((1 - p - 1e-9, "dcba"), (1 - p + 1e-9, "abcd")):  # the order of asking does not matter
+    for u, chosen in ((1 - p - 1e-9, "dcba"), (1 - p + 1e-9, "abcd")):  # the same choice with the strings swapped
         assert prefer("cadb:", "dcba", "abcd", temperature, Fixed(u))[0] == chosen
 
 

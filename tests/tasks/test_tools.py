@@ -1,4 +1,4 @@
-"""Tools: what is a call, what it is answered by, and the task of products."""
+"""Tools: calls and their answers, and the task `products`."""
 
 from itertools import islice
 from random import Random
@@ -133,7 +133,7 @@ def test_a_program_that_hangs_is_stopped_and_its_neighbours_are_answered(python)
 
 
 def test_why_a_program_was_stopped_comes_before_what_it_printed(monkeypatch):
-    """Without a sandbox: the end of a long output is cut, so the reason must not stand there."""
+    """The end of a long output is cut off, so the reason must come first; this test needs no sandbox."""
     monkeypatch.setattr(sandbox, "require", lambda *_: None)
     for reason, why in (
         ("timeout", "stopped: ran longer than 5 seconds"),
@@ -182,11 +182,11 @@ def test_demonstrations_call_and_err_in_the_shares_asked_for(asked, calls_share,
     seconds = [(context, written) for context, written in pairs if context.endswith(";")]
     calls = [(context, written) for context, written in firsts if written.startswith("<")]
     assert len(calls) - len(seconds) in (0, 1)  # the slice may end between two turns
-    assert len(calls) / len(firsts) == pytest.approx(calls_share, abs=0.03)  # 4,600 traces or more: error .007
+    assert len(calls) / len(firsts) == pytest.approx(calls_share, abs=0.03)  # 4,600 or more: standard error .007
     slips = [written for context, written in calls if written != f"<{context[:-1]}>"]
     assert len(slips) / len(calls) == pytest.approx(slips_share, abs=0.08)  # 440 calls or more: standard error .023
     for context, written in seconds:
-        assert context.endswith(f"={written};")  # what is read is copied
+        assert context.endswith(f"={written};")  # the policy copies the observation
 
 
 def test_an_answer_is_the_last_number_after_the_last_call():

@@ -1,4 +1,4 @@
-"""Benchmarks with Python: what is asked, what is graded, and a run that trains on GSM8K records with the tool."""
+"""Benchmarks with Python as a tool: prompts, grades, and a run that trains on GSM8K records with the tool."""
 
 import json
 import string
@@ -92,7 +92,7 @@ def test_evaluation_sets_are_trained_on_with_the_flag_alone(tmp_path):
 
 
 def test_a_policy_is_trained_on_gsm8k_with_python(folder, tmp_path, monkeypatch, fresh_accelerator):
-    """A policy that recites: one completion computes, one is wrong, one fails and mends it, one runs out of turns."""
+    """A policy with fixed texts: one completion computes, one is wrong, one corrects itself, one runs out of turns."""
     monkeypatch.setattr(tiny_models, "ALPHABET", string.printable)
     tokenizer = tiny_models.character_tokenizer("llama")
     for part in (tokenizer, tiny_models.new_model("llama", tokenizer, seed=0)):

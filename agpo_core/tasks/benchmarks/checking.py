@@ -1,7 +1,7 @@
-"""Whether the grader finds a benchmark's own answers again: what a folder of official files is checked by.
+"""Checks on a folder of official files whether the grader finds the benchmarks' own answers.
 
-Every gold is put into sentences that end in it, as a response would; each sentence should be graded right. And the gold
-should not be equal to the next record's, where that is written differently.
+Every gold is put into sentences that end in it, as a response would, and each sentence should be graded right. No gold
+should be graded equal to the next record's gold if that is written differently.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ROLES = ("<think>hm</think><answer>{}</answer>", "Let me see.\nCONCLUSION:\n{}")
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in a split.
+    """The result of checking a split.
 
     Args:
-        name, split, records: of what.
-        missed: (id, sentence) of the golds that a sentence does not give back.
-        alike: (id, gold, next gold) of records whose different golds are equal.
+        name, split, records: the benchmark, its split and the number of records.
+        missed: (id, sentence) for each gold that is not found in a sentence.
+        alike: (id, gold, next gold) for neighbours whose golds are written differently and graded equal.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Checked:
 
 
 def check(data_dir: str) -> list[Checked]:
-    """Every split of every benchmark with right answers that the folder has.
+    """The results for every split in the folder, of every benchmark that has right answers.
 
     Raises:
         FileNotFoundError: there is no such folder, or nothing in it.
@@ -55,7 +55,7 @@ def check(data_dir: str) -> list[Checked]:
         for split in splits(benchmark):
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # parts of a split and machines without a sandbox
+                    warnings.simplefilter("ignore")  # of an incomplete split and of a machine without a sandbox
                     task = get_task(benchmark.name, data_dir)
                     problems = task.problems(split)
             except Incomplete:
@@ -71,7 +71,7 @@ def check(data_dir: str) -> list[Checked]:
 def _check(benchmark: Benchmark, task: Task, split: str, problems: list[Problem]) -> Checked:
     sentences = ROLES if benchmark.kind == "roles" else SENTENCES[benchmark.language]
     profile = benchmark.profile or benchmark.name
-    if benchmark.kind == "program":  # what a program is to print, itself
+    if benchmark.kind == "program":  # the gold is the output that a program should print
         golds = [(problem.id, output) for problem in problems for _, output in problem.tests]
         missed = tuple((name, output) for name, output in golds if not grading.equivalent(output, output, profile))
     else:
@@ -91,7 +91,7 @@ def _check(benchmark: Benchmark, task: Task, split: str, problems: list[Problem]
 
 
 def record(data_dir: str) -> list[str]:
-    """The table, also written to outputs/reference/golds.json with where it comes from.
+    """The lines of the table, which are also written to outputs/reference/golds.json with their provenance.
 
     Raises:
         ValueError: the code is not committed.
@@ -107,7 +107,7 @@ def record(data_dir: str) -> list[str]:
 
 
 def table(data_dir: str) -> list[str]:
-    """The counts in Markdown; a row for each split, with the records that stand out by name."""
+    """The lines of a Markdown table with the counts of each split and the ids of missed or equal golds."""
     found = check(data_dir)
     lines = [
         "| task | split | records | found in a sentence | equal to the next | which |",

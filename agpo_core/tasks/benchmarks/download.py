@@ -1,4 +1,4 @@
-"""A copy of what the hub has of a benchmark, in files that `data_dir` reads."""
+"""Copies a benchmark from the hub into files that `data_dir` can name."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from agpo_core.tasks.benchmarks.table import LISTED
 
 
 def download(name: str, to: Path) -> list[Path]:
-    """Write each split that the hub has, a record a line, into the benchmark's folder below `to`.
+    """Write each split that the hub has into the benchmark's folder below `to`, one record on each line.
 
     Args:
-        name: of a benchmark in the table.
-        to: the folder of all benchmarks' files; made where it is not there.
+        name: name of a benchmark in the table.
+        to: the folder of all benchmarks' folders; it is made if it does not exist.
     Returns:
-        The files, whole; one that is there already is left as it is.
+        The files, all complete; a file that exists already is left as it is.
     Raises:
         ValueError: there is no such benchmark, the hub has nothing of it, or it is read by a loader of its own.
         ConnectionError: the hub cannot be read.

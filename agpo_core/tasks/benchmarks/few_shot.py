@@ -1,4 +1,4 @@
-"""Few-shot prompts as the published protocols write them. The demonstrations are read, never shipped.
+"""Few-shot prompts as the published protocols write them. The demonstrations are read from files, not shipped.
 
     deepseekmath   4 to 8 worked solutions, then the question (DeepSeekMath's evaluation, whose suite AGPO follows):
                    from the folder few_shot_prompts/ of deepseek-ai/DeepSeek-Math, put into data_dir
@@ -6,8 +6,8 @@
     mmlu           5 questions of the subject with their letters: the dev split of MMLU, from the files or the hub;
                    answered by the likeliest next letter, not by a completion (hendrycks/test)
 
-Departures: SAT options stand with commas between them, as in the protocol's own demonstrations; the line breaks after
-AGIEval's questions are dropped, as DeepSeekMath does; AGIEval's limit of 2,048 tokens for the demonstrations is not
+Departures: SAT options are separated by commas, as in the protocol's own demonstrations; the line breaks after
+AGIEval's questions are dropped, as in DeepSeekMath; AGIEval's limit of 2,048 tokens for the demonstrations is not
 applied.
 """
 
@@ -29,11 +29,12 @@ from agpo_core.tasks.problem import Problem, Task
 
 @dataclass(frozen=True)
 class FewShot:
-    """A prompt with demonstrations, and the text at which a completion of it ends.
+    """A prompt with demonstrations, and the text at which a completion of it is cut.
 
     Attributes:
-        prompt, shots: the text, and how many demonstrations are in it.
-        stop: with it the next demonstration would begin: the protocol cuts a completion there; empty: it does not.
+        prompt, shots: the text, and the number of demonstrations in it.
+        stop: the text with which the next demonstration would begin; the protocol cuts a completion there. Empty: it
+            does not cut.
     """
 
     prompt: str
@@ -41,7 +42,7 @@ class FewShot:
     shots: int
 
 
-# file, shots, what follows the demonstrations, stop
+# task -> (file, shots, text after the demonstrations, stop)
 _PROBLEM = "\n\nProblem:\n{}\nSolution:"
 _MINERVA = ("cot_minerva_math_4_shot.py", 4, "\n\nProblem:\n{}\n\nSolution:", "\nProblem:")
 _SAT = ("cot_math_sat_4_shot.py", 4, _PROBLEM, "\nProblem:")
@@ -86,9 +87,9 @@ def few_shot_prompt(task: Task, problem: Problem, protocol: str = "deepseekmath"
 
 
 def _find(task: Task, names: tuple[str, ...], remedy: str) -> Path:
-    """The first of some files, in the task's folder or in the one above, where several benchmarks' files are.
+    """The first of some files that exists in the task's folder or in its parent, which may hold several benchmarks.
 
-    Of a link to a folder, that is the one above the link, or else the one above its target.
+    If the task's folder is a link, the parent of the link is tried and then the parent of its target.
     """
     folder = getattr(task, "data_dir", None)
     roots = () if folder is None else (folder, Path(os.path.abspath(folder)).parent, folder.resolve().parent)
@@ -96,11 +97,11 @@ def _find(task: Task, names: tuple[str, ...], remedy: str) -> Path:
         for name in names:
             if (root / name).is_file():
                 return root / name
-    raise FileNotFoundError(f"data_dir: the demonstrations for {task.name} are not at hand; {remedy}")
+    raise FileNotFoundError(f"data_dir: the demonstrations for {task.name} are not there; {remedy}")
 
 
 def question_of(task: Task, problem: Problem) -> str:
-    """What a problem asks, with its options and without the instruction how to answer."""
+    """A problem's question with its options, without the instruction how to answer."""
     return asked(problem, task.benchmark.language)
 
 
@@ -115,7 +116,7 @@ def _deepseekmath(task: Task, problem: Problem) -> FewShot:
 
 
 def _assigned_text(path: Path) -> str:
-    """The text last assigned to `few_shot_prompt` in a Python file, which is parsed and not run."""
+    """The text that a Python file assigns last to `few_shot_prompt`; the file is parsed and not run."""
     found = None
     try:
         for node in ast.parse(text_of(path)).body:
@@ -160,7 +161,7 @@ def _line(shown: dict) -> str:
 
 
 def _exam(number: int, question: str, options: list[str] | None, chinese: bool) -> str:
-    """One question of the exam. A choice's question follows its passage, if only an empty one, after a blank."""
+    """One question of the exam. In a multiple-choice question a blank follows the passage, even an empty passage."""
     text = f"问题 {number}.   {question}" if chinese else f"Problem {number}.   {question}"
     if options:
         text += "\n从以下选项中选择:    " if chinese else "\nChoose from the following options:    "
@@ -168,7 +169,7 @@ def _exam(number: int, question: str, options: list[str] | None, chinese: bool) 
 
 
 def _csv_demonstrations(path: Path, column: str) -> list[tuple[dict, str]]:
-    """Demonstrations and explanations of a column: rows 1, 3, … hold Python literals, rows 2, 4, … their text."""
+    """The demonstrations of a column with their explanations: rows 1, 3, … are Python literals, rows 2, 4, … text."""
     remedy = "give the official few_shot_prompts.csv of AGIEval"
     try:
         rows = list(csv.DictReader(io.StringIO(text_of(path), newline=""), strict=True))

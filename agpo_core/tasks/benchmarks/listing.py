@@ -1,4 +1,4 @@
-"""What the command line prints of the benchmarks."""
+"""The texts that the command line prints for `list` and `show`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agpo_core.tasks import SPLITS, TASKS, get_task
 from agpo_core.tasks.benchmarks.sources import Incomplete
 from agpo_core.tasks.benchmarks.table import LISTED, Benchmark
 
-NOT_HERE = "-"  # among the records at hand; in the official counts "?" is what a release leaves open
+NOT_HERE = "-"  # the number of records where there is no file; an official number is "?" where the release has none
 COLUMNS = ("name", "language", "kind", "split", "records", "official", "source", "metric")
 
 
 def rows(data_dir: str | None = None) -> list[tuple[str, ...]]:
-    """A row for every split that a benchmark has; the hub is not asked for its records.
+    """A row for every split of every benchmark; records on the hub are not counted.
 
     Raises:
         FileNotFoundError: `data_dir` is not a folder, or has a part of the files of a split.
@@ -44,7 +44,7 @@ def rows(data_dir: str | None = None) -> list[tuple[str, ...]]:
 
 
 def splits(benchmark: Benchmark) -> list[str]:
-    """The splits that can be asked of a benchmark's task."""
+    """The splits that a benchmark's task has."""
     return [split for split in SPLITS if split in benchmark.sizes or (split == "dev" and "train" in benchmark.sizes)]
 
 
@@ -53,7 +53,7 @@ def _count(load, data_dir: str | None) -> str:
         return NOT_HERE
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # parts of a split and machines without a sandbox are seen elsewhere
+            warnings.simplefilter("ignore")  # of an incomplete split and of a machine without a sandbox
             return str(len(load()))
     except Incomplete:
         raise
@@ -62,7 +62,7 @@ def _count(load, data_dir: str | None) -> str:
 
 
 def table(data_dir: str | None = None) -> str:
-    """The rows in columns, and the names of the other tasks."""
+    """The rows in columns, then the names of the other tasks."""
     lines = [COLUMNS, *rows(data_dir)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
@@ -71,7 +71,7 @@ def table(data_dir: str | None = None) -> str:
 
 
 def markdown() -> str:
-    """The benchmarks with the records of their official splits, as a table for the documentation."""
+    """The benchmarks with the sizes of their official splits, as a Markdown table for the documentation."""
     lines = [
         "| task | what it is | language | answers | train | dev | test | from the hub | reported |",
         "|---|---|---|---|---:|---:|---:|---|---|",
@@ -87,7 +87,7 @@ def markdown() -> str:
 
 
 def show(name: str, index: int, split: str = "test", data_dir: str | None = None) -> str:
-    """A record: what it asks, its prompt, its answer as written and in canonical form.
+    """A record as text: its prompt, and its answer as written and in canonical form.
 
     Raises:
         ValueError: there is no such task, split or record.
@@ -98,7 +98,7 @@ def show(name: str, index: int, split: str = "test", data_dir: str | None = None
     parts = [f"{name}, {split} record {index} of {len(problems)}: {problem.id}", "-- prompt --", problem.prompt]
     if problem.tests:
         given, expected = problem.tests[0]
-        if not isinstance(given, str):  # of a micro-task: the variables and their values
+        if not isinstance(given, str):  # in a micro-task, variables and their values
             given = ", ".join(f"{variable} = {value}" for variable, value in given)
         parts += [f"-- {len(problem.tests)} tests; the first: input --", given, "-- output --", str(expected)]
     elif problem.answer:

@@ -1,4 +1,4 @@
-"""The one way from a benchmark's entry in the table to its records."""
+"""Reads the records of a benchmark, as its entry in the table says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agpo_core.tasks.benchmarks.schemas import Malformed, Record, Schema
 from agpo_core.tasks.benchmarks.sources import Files, Incomplete, Rows, all_shards, from_hub, jsonl
 from agpo_core.tasks.benchmarks.table import LISTED, Benchmark
 
-MAX_PLAIN = 200  # characters up to which a formula is taken to be readable without trying
+MAX_PLAIN = 200  # characters; a formula up to this length is taken to be readable without trying
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +24,8 @@ def load(benchmark: Benchmark, split: str, data_dir: Path | None) -> tuple[Recor
     """All records of an official split, from the files in `data_dir`, or from the hub where that is None.
 
     Raises:
-        FileNotFoundError, ValueError: a file is missing, unreadable, empty, or another benchmark's, or a record in it
-            is not as it should be; names the file and the line. No part of a split is returned.
+        FileNotFoundError, ValueError: a file is missing, unreadable, empty or another benchmark's, or a record is not
+            in its schema; the message names file and line. No part of a split is returned.
         ConnectionError: the hub cannot be read.
     """
     if data_dir is None:
@@ -52,12 +52,12 @@ def load(benchmark: Benchmark, split: str, data_dir: Path | None) -> tuple[Recor
 
 
 def refuse_more(name: str, split: str, here: int, whole: int | None, place: object) -> None:
-    """Refuse more records than an official split has: they are not all its own.
+    """Raise ValueError if there are more records than the official split has, since some must then be foreign.
 
     Args:
-        name, split: of the benchmark.
-        here, whole: records that were read, and those of the official split; None: not known.
-        place: where they stand.
+        name, split: the benchmark and its split.
+        here, whole: the numbers of records that were read and of the official split (None: not known).
+        place: the file, folder or hub id of the records.
     """
     if whole is not None and here > whole:
         raise ValueError(
@@ -67,7 +67,7 @@ def refuse_more(name: str, split: str, here: int, whole: int | None, place: obje
 
 
 def warn_of_a_part(name: str, here: int, whole: int, stacklevel: int = 3) -> None:
-    """Warn where a part of the official test split is here."""
+    """Warn if only a part of the official test split was read."""
     if here < whole:
         warnings.warn(
             f"{name}: {here} test records are here and the official split has {whole}: a score on them is not the "
@@ -77,10 +77,10 @@ def warn_of_a_part(name: str, here: int, whole: int, stacklevel: int = 3) -> Non
 
 
 def _records(benchmark: Benchmark, split: str, rows: Rows, schema: Schema) -> Iterable[Record]:
-    """The records of the rows, one a question where the benchmark is deduplicated.
+    """The records of the rows; one for each question if the benchmark is deduplicated.
 
-    Of a training split with golds of all kinds, those that nothing can read are left out, with a warning, and each
-    with a line in the log; elsewhere they are an error.
+    A record whose gold no rule can read is an error. Only in a training split whose golds may be of any kind is it left
+    out, with a line in the log and one warning for all.
     """
     records = _readable_records(benchmark, split, rows, schema)
     return _deduplicated(records, benchmark.name) if benchmark.deduplicated else records
@@ -103,14 +103,14 @@ def _readable_records(benchmark: Benchmark, split: str, rows: Rows, schema: Sche
             raise ValueError(f"{where} has the answer {record.answer!r}, {wrong}")
     if left_out:
         warnings.warn(
-            f"{benchmark.name}: {left_out} train records are left out, for nothing can read their answers; the log "
-            "names them.",
+            f"{benchmark.name}: {left_out} train records are left out, because no rule can read their answers; the "
+            "log names them.",
             stacklevel=2,
         )
 
 
 def fault(answer: str, benchmark: Benchmark) -> str | None:
-    """Why a gold cannot be right, in words; None where it can."""
+    """The reason why a gold cannot be right, in words; None if it can be."""
     if benchmark.golds is not None:
         words, pattern = benchmark.golds
         return None if re.fullmatch(pattern, grading.canonical(answer, benchmark.profile) or "") else f"not {words}"
@@ -120,10 +120,10 @@ def fault(answer: str, benchmark: Benchmark) -> str | None:
 
 
 def _find(benchmark: Benchmark, split: str, data_dir: Path) -> tuple[list[Path], Files]:
-    """The files of a split: of the first layout of which one is there, and then all of it must be there.
+    """The files of a split, in the first layout of which a file exists; then all files of that layout must exist.
 
-    Its own folder goes before the folder itself: a file of another benchmark may bear the same name there. The folder
-    of another benchmark with files of the same names is refused.
+    The benchmark's own folder below `data_dir` is tried before `data_dir` itself, where a file of another benchmark may
+    have the same name. The folder of another benchmark with files of the same names is refused.
     """
     for layout in (*benchmark.files.get(split, ()), *copied(benchmark, split)):
         for folder in (*benchmark.folders, "."):
@@ -145,16 +145,16 @@ def _find(benchmark: Benchmark, split: str, data_dir: Path) -> tuple[list[Path],
 
 
 def copied(benchmark: Benchmark, split: str) -> tuple[Files, ...]:
-    """The layout in which `download` keeps what the hub has of a split; none where the hub's rows have no schema."""
+    """The layout in which `download` writes a split of the hub; empty if the hub's rows have no schema."""
     hub = benchmark.hub.get(split)
     return (Files((f"{benchmark.name}-{split}-from-hub.jsonl",), jsonl, hub.schema),) if hub and hub.schema else ()
 
 
 def refuse_folder_of_another(benchmark: Benchmark, patterns: Iterable[str], data_dir: Path) -> None:
-    """Refuse a folder that is called after another benchmark, and that one alone, with files of the same names.
+    """Refuse a folder that has the name of exactly one benchmark, if that is another one with files of these names.
 
     Raises:
-        FileNotFoundError: it is; names the other.
+        FileNotFoundError: it is such a folder; the message names the other benchmark.
     """
     called = {Path(os.path.abspath(data_dir)).name, data_dir.resolve().name}
     owners = [b for b in LISTED.values() if not called.isdisjoint(Path(folder).name for folder in b.folders)]
@@ -169,19 +169,19 @@ def refuse_folder_of_another(benchmark: Benchmark, patterns: Iterable[str], data
 
 
 def _in_order(paths) -> list[Path]:
-    """By number where files are numbered."""
+    """The paths in order; numbered files in the order of their numbers."""
     return sorted(paths, key=lambda path: (len(path.stem), path.stem) if path.stem.isdigit() else (0, path.stem))
 
 
 def _readable(answer: str, profile: str) -> bool:
-    """Whether grading can use a gold. Formulas are only tried where they are long: all short ones equal themselves."""
+    """Whether grading can use a gold. Only long formulas are tried, because every short one equals itself."""
     if grading.get_profile(profile).symbolic and len(answer) <= MAX_PLAIN and any(map(str.isalnum, answer)):
         return True
     return grading.read(answer, profile) is not None
 
 
 def _deduplicated(records: Iterable[Record], name: str) -> list[Record]:
-    """One record a question, blanks apart, in the order of their first; a question with two answers is left out."""
+    """One record for each question (blanks do not count), in order; a question with two answers is left out."""
     first: dict[str, Record] = {}
     contradicted, total = set(), 0
     for total, record in enumerate(records, start=1):
@@ -196,6 +196,6 @@ def _deduplicated(records: Iterable[Record], name: str) -> list[Record]:
 
 
 def draw(question: str, parts: int) -> int:
-    """A number in [0, parts) that a question alone decides, whatever its place and copy: what held-out splits go by."""
+    """A number in [0, parts) that depends on the question alone, not on its place; held-out splits are made by it."""
     digest = hashlib.sha256(" ".join(question.split()).encode()).digest()
     return int.from_bytes(digest[:8], "big") % parts

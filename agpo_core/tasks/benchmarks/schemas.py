@@ -1,7 +1,7 @@
-"""From a row of a release to a record: one function a schema.
+"""Turns a row of a release into a record, with one function for each schema.
 
-A schema takes a row as its file or the hub gives it and returns a `Record`, or raises `Malformed` with what is wrong;
-the loader adds where. The same record comes out of every schema of a benchmark.
+A schema takes a row as the file or the hub gives it and returns a `Record`, or raises `Malformed` with what is wrong;
+the loader adds the place. All schemas of a benchmark give the same record.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ LETTERS = "ABCD"
 
 
 class Malformed(ValueError):
-    """A row is not in its schema; the message says how."""
+    """A row is not in its schema; the message says what is wrong."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a benchmark asks. `answer` is the gold as the release writes it; empty where there is none."""
+    """One question of a benchmark. `answer` is the gold as the release writes it; empty if there is none."""
 
     question: str
     answer: str
@@ -36,7 +36,7 @@ Schema = Callable[[object], Record]
 
 
 def take(row: object, name: str, *kinds: type):
-    """A field of a row, of one of some types."""
+    """The field `name` of a row, which must be of one of the types `kinds`."""
     if not isinstance(row, Mapping):
         raise Malformed(f"is of type {type(row).__name__}, not an object with named fields")
     if name not in row:
@@ -49,7 +49,7 @@ def take(row: object, name: str, *kinds: type):
 
 
 def take_text(row: object, name: str) -> str:
-    """A field that holds text, without the blanks around it."""
+    """A field with text that is not empty, without the blanks around it."""
     value = take(row, name, str).strip()
     if not value:
         raise Malformed(f"has an empty `{name}`")
@@ -57,7 +57,7 @@ def take_text(row: object, name: str) -> str:
 
 
 def take_number(row: object, name: str) -> str:
-    """A number, or a text, as text. Whole numbers are written alike in all copies: 27.0 is 27, and 025 is 25."""
+    """A field with a number or a text, as text. A whole number gets one spelling: 27.0 is 27, and 025 is 25."""
     value = take(row, name, int, float, str)
     if isinstance(value, float) and not isfinite(value):
         raise Malformed(f"has `{name}` {value}, which is no finite number")
@@ -70,12 +70,12 @@ def take_number(row: object, name: str) -> str:
 
 
 def open_question(row: object, question: str = "problem", answer: str = "answer", subject: str | None = None) -> Record:
-    """Question and answer as text, each in a field of its own."""
+    """The record of a row that has question and answer as text in two fields."""
     return Record(take_text(row, question), take_text(row, answer), subject=take_text(row, subject) if subject else "")
 
 
 def named(question: str, answer: str, subject: str | None = None) -> Schema:
-    """`open_question` under other names."""
+    """The schema `open_question` with other field names."""
     return partial(open_question, question=question, answer=answer, subject=subject)
 
 
@@ -103,13 +103,13 @@ def math(row: object) -> Record:
 
 
 def math_answer(row: object) -> Record:
-    """MATH with its answers taken out of the solutions; where none could be, there is null."""
+    """MATH with answers that were taken out of the solutions; null where there was none."""
     answer = take(row, "answer", str, type(None)) or ""
     return Record(take_text(row, "problem"), answer.strip(), subject=take_text(row, "type"))
 
 
 def _filled(options: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """Options that all say something."""
+    """The options, after a check that none is empty."""
     for letter, option in zip(LETTERS, options, strict=True):
         if not option.strip():
             raise Malformed(f"has an empty option ({letter}) in `{name}`")
@@ -124,7 +124,7 @@ def _letter(value: str, options: tuple[str, ...], name: str) -> str:
 
 
 def sat(row: object, question: str = "question", options: str = "options", answer: str = "Answer") -> Record:
-    """Llemma's SAT: the options are one text, `A) … B) … C) … D) …`, in one place `A. … B. …`."""
+    """Llemma's SAT: the options are one text, `A) … B) … C) … D) …`; in one record it is `A. … B. …`."""
     text = take_text(row, options)
     pieces = re.split(r"(?:^|\s)([A-D])[).]\s", text)
     if pieces[0] or "".join(pieces[1::2]) != LETTERS:
@@ -154,19 +154,19 @@ def _with_passage(passage: str | None, question: str) -> str:
 
 
 def agieval_choice(row: object) -> Record:
-    """AGIEval's own files: a passage or none, a question, options and one letter or several."""
+    """AGIEval's own files: a passage or null, a question, options, and one or several letters."""
     options = _lettered(row, "options")
     question = _with_passage(take(row, "passage", str, type(None)), _tidy(take_text(row, "question")))
     return Record(question, _letter(take_text(row, "label"), options, "label"), options)
 
 
 def agieval_cloze(row: object) -> Record:
-    """AGIEval's own file: blanks in the question, their answers in order with a semicolon between."""
+    """AGIEval's own file: a question with blanks, and their answers in order, separated by semicolons."""
     return open_question(row, "question", "answer")
 
 
 def _between(query: str, head: str, tail: str) -> tuple[str, str]:
-    """What stands before the head of a zero-shot prompt, and what stands between head and tail."""
+    """The text before the head of a zero-shot prompt, and the text between head and tail."""
     before, found_head, rest = query.partition(head)
     inside, found_tail, _ = rest.rpartition(tail)
     if not found_head or not found_tail:
@@ -175,7 +175,7 @@ def _between(query: str, head: str, tail: str) -> tuple[str, str]:
 
 
 def agieval_choice_on_hub(row: object, head: str, tail: str) -> Record:
-    """The hub's copy: the question stands inside a zero-shot prompt, and the letters are places in the options."""
+    """The hub's copy of AGIEval: the question is inside a zero-shot prompt, and the letters are given as places."""
     options = _lettered(row, "choices")
     passage, question = _between(take_text(row, "query"), head, tail)
     gold = take(row, "gold", list)
@@ -190,7 +190,7 @@ def agieval_cloze_on_hub(row: object) -> Record:
 
 
 def mmlu(row: object) -> Record:
-    """The hub's schema; its files are read into the same."""
+    """MMLU in the hub's schema; `mmlu_csv` reads the official files into the same schema."""
     options = take(row, "choices", list)
     if len(options) != len(LETTERS) or not all(isinstance(option, str) for option in options):
         raise Malformed(f"has `choices` {options!r} instead of {len(LETTERS)} texts")
@@ -215,7 +215,7 @@ def prompt_only(row: object) -> Record:
 
 
 def orz(row: object) -> Record:
-    """A dialogue of two turns; the hub keeps them in the columns 0 and 1."""
+    """ORZ: a dialogue of two turns; the hub has them in the columns 0 and 1."""
     turns = [row["0"], row["1"]] if isinstance(row, Mapping) and {"0", "1"} <= set(row) else row
     if not isinstance(turns, list) or len(turns) != 2:
         raise Malformed("is not a list of two turns")
@@ -227,7 +227,7 @@ _DAPO_TAIL = 'Remember to put your answer on its own line after "Answer:".'
 
 
 def chat_prompt(row: object) -> Record:
-    """One user message and its gold, in verl's schema or in prompt/label; DAPO's fixed frame is taken off."""
+    """One user message and its gold, in verl's schema or in prompt/label; DAPO's fixed lines around it are removed."""
     messages = take(row, "prompt", list)
     if len(messages) != 1:
         raise Malformed(f"has {len(messages)} messages in its `prompt` instead of one")

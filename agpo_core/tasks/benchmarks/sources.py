@@ -1,7 +1,6 @@
-"""Rows of a release, from its files or from the hub, each with the place where it stands.
+"""Reads the rows of a release from its files or from the hub, each with its place.
 
-Readers are strict: the first thing that is wrong raises `ValueError` with its file and line. What reads them takes all
-rows or none.
+The readers are strict: the first error raises `ValueError` with file and line. Callers use all rows or none.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ Rows = Iterable[tuple[object, str]]  # row, and "file, line n"
 
 
 class Incomplete(FileNotFoundError):
-    """Some files of a split are here and others are not."""
+    """Some files of a split exist and others are missing."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files of one split. Every pattern must match at least one file."""
+    """The files of one split; every pattern must match at least one file."""
 
     patterns: tuple[str, ...]
     read: Callable[[Path], Rows]
@@ -41,8 +40,8 @@ class Hub:
     split: str
     schema: Schema | None = None  # None: the task reads the rows itself
     configs: tuple[str | None, ...] = (None,)
-    data_files: str | None = None  # of a repository that holds several data sets
-    columns: tuple[str, ...] | None = None  # those that are read; None: all
+    data_files: str | None = None  # the files of this data set, in a repository with several
+    columns: tuple[str, ...] | None = None  # the columns that are read; None: all
 
 
 def official_folder(data_dir: str | Path | None, release: str, hub_id: str | None, own: str = "") -> Path | None:
@@ -50,8 +49,8 @@ def official_folder(data_dir: str | Path | None, release: str, hub_id: str | Non
 
     Args:
         data_dir: the folder that was asked for, or None.
-        release, hub_id: the files in words, and where the hub has them, for the message.
-        own: name of the task's own folder below one of several benchmarks' files.
+        release, hub_id: for the message: the files in words, and their id on the hub.
+        own: name of the task's own folder, if `data_dir` has a folder for each of several benchmarks.
     Raises:
         FileNotFoundError: there is no such folder.
     """
@@ -67,7 +66,7 @@ def official_folder(data_dir: str | Path | None, release: str, hub_id: str | Non
 
 
 def jsonl(path: Path) -> Rows:
-    """One JSON value a line. Lines end at a newline alone: a text may hold Unicode's other line ends."""
+    """Rows with one JSON value on each line. Only a newline ends a line: a text may contain Unicode's other ends."""
     lines = text_of(path).split("\n")
     if not lines[-1].strip():
         lines.pop()
@@ -92,12 +91,12 @@ def _json_file(path: Path):
 
 
 def json_object(path: Path) -> Rows:
-    """A file that holds one record."""
+    """The one record of a file."""
     return [(_json_file(path), str(path))]
 
 
 def json_array(path: Path) -> Rows:
-    """A file that holds a list of records."""
+    """The records of a file that contains a list of them."""
     rows = _json_file(path)
     if not isinstance(rows, list):
         raise ValueError(f"{path} holds a {type(rows).__name__} instead of a list of records")
@@ -105,7 +104,7 @@ def json_array(path: Path) -> Rows:
 
 
 def parquet(path: Path, columns: tuple[str, ...] | None = None, at_once: int = 65_536) -> Rows:
-    """Rows as they are read, `at_once` together: DAPO's file holds each of its prompts a hundred times."""
+    """The rows of a parquet file, read `at_once` at a time, because DAPO's file has each prompt a hundred times."""
     import pyarrow
     import pyarrow.parquet
 
@@ -120,7 +119,7 @@ def parquet(path: Path, columns: tuple[str, ...] | None = None, at_once: int = 6
 
 
 def _csv(path: Path) -> list[tuple[list[str], int]]:
-    """Rows of a CSV file, each with the line on which it ends."""
+    """The rows of a CSV file, each with the line on which it ends."""
     reader = csv.reader(io.StringIO(text_of(path), newline=""), strict=True)
     rows = []
     try:
@@ -132,7 +131,7 @@ def _csv(path: Path) -> list[tuple[list[str], int]]:
 
 
 def mmlu_csv(path: Path) -> Rows:
-    """Question, four options and a letter a row, without a header; the subject is in the file's name."""
+    """The rows of an MMLU file, without a header: question, four options, a letter; the file name has the subject."""
     subject = path.stem.rpartition("_")[0]
     rows = []
     for row, line in _csv(path):
@@ -145,7 +144,10 @@ def mmlu_csv(path: Path) -> Rows:
 
 
 def matharena(path: Path) -> Rows:
-    """A competition's folder, by its answers.csv: problems/<id>.tex for every answer, as many as config.yaml says."""
+    """The problems of a MathArena competition, given its answers.csv.
+
+    Every answer needs a file problems/<id>.tex, and config.yaml, if it exists, must say the same number of problems.
+    """
     import yaml
 
     header, *answers = _csv(path)
@@ -178,10 +180,10 @@ _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 
 
 def all_shards(paths: list[Path]) -> list[Path]:
-    """The paths, if of every set of numbered parts (train-00000-of-00002…) all are among them.
+    """The paths, after a check that no set of numbered files (train-00000-of-00002…) lacks one.
 
     Raises:
-        Incomplete: a part is missing; names the first.
+        Incomplete: a file is missing; the message names the first.
     """
     parts: dict[tuple[Path, str, str], set[int]] = {}
     for path in paths:
@@ -201,7 +203,7 @@ def from_hub(name: str, hub: Hub, release: str) -> Rows:
     """The rows of a split on the hub.
 
     Raises:
-        ConnectionError: it cannot be read, and no copy is cached.
+        ConnectionError: the hub cannot be read and no copy is cached.
     """
     from datasets import load_dataset
 
@@ -213,7 +215,7 @@ def from_hub(name: str, hub: Hub, release: str) -> Rows:
             rows = load_dataset(*arguments, split=hub.split, **keywords)
             if hub.columns is not None:
                 rows = rows.select_columns(list(hub.columns))
-        except Exception as error:  # the hub's client raises a dozen types, all of which mean: the data are not here
+        except Exception as error:  # the client raises a dozen types; all mean that the data cannot be had
             raise ConnectionError(
                 f"{name}: the hub's {hub.id} cannot be read ({type(error).__name__}); go online, or set data_dir to a "
                 f"folder with {release}"

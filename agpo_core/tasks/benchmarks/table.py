@@ -1,4 +1,4 @@
-"""The benchmarks, as data: what each asks, how it is graded, where its records are, in which schema."""
+"""The benchmarks as data: what each asks, how it is graded, where its records are, and in which schema."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Benchmark:
     """One benchmark or training set.
 
     Args:
-        name, title, stands_in_for: as of every task.
+        name, title, stands_in_for: as for every task.
         language: "en" or "zh".
         kind: what an answer is: "number", "formula", "choice", "blanks", "roles", "program"; "prompt" for none.
-        profile: name of its grading profile; None: nothing grades it by rule.
-        metric: what is reported on it.
-        evaluation_only: nothing is trained on it, unless told otherwise.
-        sizes: records of each official split.
+        profile: name of its grading profile; None: no rule grades it.
+        metric: the metric that is reported on it.
+        evaluation_only: whether it is not trained on unless `train_on_evaluation_sets` is set.
+        sizes: {official split: number of records}; None: not fixed by the release.
         release: the official files, in words, for error messages.
-        folders: where they lie below a folder of several benchmarks' files; the folder itself is tried last.
-        files: of each official split, the layouts to look for, in this order.
-        hub: of each official split; a split without one is in files alone.
-        deduplicated: whether records with the same question are one.
-        not_by_rule: records that no rule can grade (they equal their own wording alone), each with the reason.
+        folders: their folders below a folder of several benchmarks' files; that folder itself is tried last.
+        files: {official split: the layouts to look for, in this order}.
+        hub: {official split: where the hub has it}; a split that is missing here exists only in files.
+        deduplicated: whether records with the same question are merged into one.
+        not_by_rule: {record: the reason} for records that no rule can grade; they equal only their own text.
         golds: what every gold is, in words and as a pattern of its canonical answer; None: all that the profile reads.
-        last_as_dev: where there is no official dev split, so many of the last records of train are it; 0: see
+        last_as_dev: without an official dev split, the number of last records of train that are dev; 0: see
             `BenchmarkTask`.
-        own_instruction: what follows a question in training, where it is not DeepSeekMath's zero-shot instruction.
+        own_instruction: the text after a question in training, if it is not DeepSeekMath's zero-shot instruction.
     """
 
     name: str
@@ -69,18 +69,18 @@ class Benchmark:
 
     @property
     def instruction(self) -> str:
-        """What follows a question, zero-shot."""
+        """The text after a question in a zero-shot prompt."""
         return self.own_instruction or self.zero_shot
 
     @property
     def zero_shot(self) -> str:
-        """What follows it in DeepSeekMath's zero-shot evaluation."""
+        """The text after a question in DeepSeekMath's zero-shot evaluation."""
         return "" if self.kind == "prompt" else BOXED[self.language]
 
 
 GREEDY, AVERAGE = "greedy accuracy", "avg@32"
 
-# Golds of the kind "number". An AIME answer has three digits.
+# Golds of the kind "number". An AIME answer has up to three digits.
 NUMBER = ("a number", r"-?\d+(?:[./]\d+)?")
 WHOLE_NUMBER = ("a whole number", r"-?\d+")
 AIME = ("a whole number from 0 to 999", r"\d{1,3}")
@@ -146,7 +146,7 @@ _TABLE = (
         release="MATH/train/<subject>/<n>.json and MATH/test/<subject>/<n>.json of the official release",
         folders=("math/MATH", "MATH", "math"),
         files={
-            # Second, a copy of train whose answers are taken out of the solutions already (agentica-project/rllm).
+            # The second is a copy of train whose answers were taken out of the solutions (agentica-project/rllm).
             "train": (_math_files("train"), Files(("train_rllm/math.json",), json_array, schemas.math_answer)),
             "test": (_math_files("test"),),
         },
@@ -265,8 +265,8 @@ _TABLE = (
         )
         for year in (2024, 2025)
     ),
-    # The paper's CMIMC has no year. While its evaluation code was written, MathArena had that of 2024 alone, in files;
-    # that of 2025 is on the hub alone.
+    # The paper does not say of which year its CMIMC is. When its evaluation code was written, MathArena had only that
+    # of 2024, in files; that of 2025 is only on the hub.
     *(
         Benchmark(
             f"cmimc{year - 2000}", f"CMIMC {year}", "CMIMC", "en", "formula", "cmimc", AVERAGE, {"test": size},
@@ -323,7 +323,7 @@ _TABLE = (
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in _TABLE}
 
-# Benchmarks whose answers are programs or puzzles have modules of their own; these entries are for the list alone.
+# Benchmarks whose answers are programs or roles have modules of their own; these entries are only for the list.
 ELSEWHERE = (
     Benchmark("code_contests", "CodeContests: competitive programming", "CodeContests", "en", "program", None,
               "share of tests passed", {"train": 13328, "dev": 117, "test": 165}, evaluation_only=False,

@@ -14,17 +14,17 @@ from agpo_core.tasks.benchmarks.sources import official_folder
 from agpo_core.tasks.benchmarks.table import Benchmark
 from agpo_core.tasks.problem import Problem, check_split
 
-DEV_SHARE = 20  # one question in so many is held out from a training set without a dev split
+DEV_SHARE = 20  # one question in 20 is held out from a training set without a dev split
 EVALUATION_ONLY = (
     "tasks: {} is for evaluation only and is not trained on; take a training set, or set train_on_evaluation_sets to "
     "true: its scores then say nothing about the benchmark"
 )
-SHARED_PARTS = 10  # of an evaluation set that is trained on: 8 parts train, one dev, one test
+SHARED_PARTS = 10  # parts of an evaluation set that is trained on: 8 train, 1 dev, 1 test
 
 
 @dataclass(frozen=True)
 class BenchmarkProblem(Problem):
-    """A problem with its parts, for prompts of other forms. `options` are without their letters."""
+    """A problem with the parts of its prompt, for prompts of other forms; `options` are without their letters."""
 
     question: str = ""
     options: tuple[str, ...] = ()
@@ -32,19 +32,19 @@ class BenchmarkProblem(Problem):
 
 
 class BenchmarkTask:
-    """A benchmark of the table.
+    """A task made from a benchmark of the table.
 
-    Test is the official split, whole. Dev is the official one; where there is none, the last records of train, if the
-    table says how many, or the twentieth part of train that `draw` picks, held out from training. A set for evaluation
-    alone has no training split, and no dev split but an official one: to hold one out would change the test set.
-    `for_training` gives it one.
+    Test is the whole official split. Dev is the official split too. Where there is none, dev is held out from train:
+    its last records, if the table says how many, or else the twentieth part that `draw` picks. A set that is for
+    evaluation only has no training split, and a dev split only if there is an official one, because holding one out
+    would change the test set. `for_training` gives such a set a training split.
     """
 
     def __init__(self, benchmark: Benchmark, data_dir: str | Path | None = None):
         """
         Args:
             benchmark: an entry of the table.
-            data_dir: the folder of its official files, or of several benchmarks' files; None reads the hub.
+            data_dir: the folder of its official files, or of several benchmarks' folders; None reads the hub.
         Raises:
             FileNotFoundError: `data_dir` is not a folder.
         """
@@ -56,22 +56,22 @@ class BenchmarkTask:
         self.official = cache(self._load)
 
     def for_training(self) -> BenchmarkTask:
-        """The task with a training split, also where it is for evaluation alone.
+        """The task with a training split, also if it is for evaluation only.
 
-        Such a set's dev split is then shared out between train and dev, 9 to 1; where it has none, its test split
-        between train, dev and test, 8 to 1 to 1. A score on what is left of test is not the benchmark's.
+        The dev split of such a set is then divided into train and dev (9 : 1). Without a dev split, its test split is
+        divided into train, dev and test (8 : 1 : 1). A score on what is left of test is not the benchmark's score.
         """
         task = BenchmarkTask(self.benchmark, self.data_dir)
         task.evaluation_only, task._shared = False, self.benchmark.evaluation_only
         return task
 
     def problems(self, split: str) -> list[Problem]:
-        """The problems of a split; see the class.
+        """The problems of a split, as the class describes it.
 
-        Warns when there are fewer records than the official test split has.
+        Warns if there are fewer records than the official test split has.
 
         Raises:
-            ValueError: there is no such split, or it may not be trained on; or a file is not in the official format.
+            ValueError: there is no such split, it may not be trained on, or a file is not in the official format.
             FileNotFoundError: a file of `data_dir` is missing.
             ConnectionError: the hub cannot be reached and its copy is not cached.
         """
@@ -94,7 +94,7 @@ class BenchmarkTask:
     def grade(self, problem: Problem, completion: str) -> Graded:
         """Reward 1 for the right answer, by the rules of the benchmark's profile.
 
-        An expression that was not worked out, or that the question itself holds, earns nothing and has no vote.
+        An expression that was not worked out, or that is copied from the question, earns nothing and has no vote.
 
         Raises:
             TypeError: the benchmark has no right answers.
@@ -108,7 +108,7 @@ class BenchmarkTask:
         return grading.grade(completion, problem.answer, profile, question=problem.question)
 
     def _source(self, split: str) -> tuple[str, int, range]:
-        """The official split that a split is taken from, in how many parts that is cut, and which of them it takes."""
+        """The official split that a split is taken from, the number of its parts, and the parts that are taken."""
         sizes = self.benchmark.sizes
         if self._shared and not ("dev" in sizes and split == "test"):
             source, test = ("dev", 1) if "dev" in sizes else ("test", 2)
@@ -123,7 +123,7 @@ class BenchmarkTask:
         )
 
     def _around_the_last(self, count: int, split: str) -> list[Problem]:
-        """Train without its last problems, or these as dev."""
+        """The last `count` problems of train as dev, or the others as train."""
         train = self.official("train")
         if len(train) <= count:
             raise ValueError(
@@ -132,7 +132,7 @@ class BenchmarkTask:
         return list(train[-count:] if split == "dev" else train[:-count])
 
     def _load(self, split: str) -> tuple[BenchmarkProblem, ...]:
-        """An official split; a problem's id is its place in it, from 0."""
+        """The problems of an official split; an id is the split and the place in it, from 0."""
         records = load(self.benchmark, split, self.data_dir)
         return tuple(self._problem(record, f"{split}-{index}") for index, record in enumerate(records))
 
@@ -149,10 +149,10 @@ class BenchmarkTask:
 
 
 def asked(record: Record | BenchmarkProblem, language: str) -> str:
-    """A question with its options, as DeepSeekMath's evaluation writes them.
+    """A question with its options, written as in DeepSeekMath's evaluation.
 
-    Departure: its zero-shot GaokaoMath-QA shows the options as a Python list, with every backslash doubled; here they
-    stand as in its few-shot prompt.
+    Departure: its zero-shot prompt of GaokaoMath-QA shows the options as a Python list with every backslash doubled;
+    here they are written as in its few-shot prompt.
     """
     if not record.options:
         return record.question
