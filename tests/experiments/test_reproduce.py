@@ -1,4 +1,4 @@
-"""Notebooks are executed with checked parameters, and say where their results lie."""
+"""Notebooks are executed with checked parameters, and say where their results are."""
 
 import re
 import signal
