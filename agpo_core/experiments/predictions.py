@@ -59,10 +59,10 @@ def fewer_updates(results: Results) -> str:
     for arm in arms_of(results.runs):
         if arm not in ("start", "grpo") and not ARMS[arm].follows:  # those have a horizon of their own
             ratio = of.loc[arm, "updates"] / of.loc["grpo", "updates"]
-            ratios[of.loc[arm, "tokens_probe"] > 0].append(f"{ARMS[arm].title} {ratio:.2f}")
+            ratios[of.loc[arm, "tokens_probe"] > 0].append(f"{ARMS[arm].title} ({ratio:.2f})")
     lists = {True: "with a probe", False: "without a probe"}
     parts = [f"{lists[probe]}: {', '.join(of_kind)}" for probe, of_kind in ratios.items() if of_kind]
-    others = f" The other arms make this multiple of that number, {'; '.join(parts)}." if parts else ""
+    others = f" Updates relative to GRPO's, {'; '.join(parts)}." if parts else ""
     return f"GRPO makes {of.loc['grpo', 'updates']:.1f} updates.{others}"
 
 

@@ -207,7 +207,8 @@ def _as_measured(row) -> str:
         which = "one pair" if row.n == 1 else f"equal within each start in {row.n} pairs"
         return f"{row.mean:+.1f} points, {which}, no interval"
     low, high = row.mean - row.half, row.mean + row.half
-    family = f"{row.family} pair{'s' * (row.family > 1)} {'without' if row.verdict == 'no claim' else 'with'} a claim"
+    plural = "s" * (row.family > 1)
+    family = f"{row.family} pair{plural} without a claim" if row.verdict == "no claim" else f"{row.family} test{plural}"
     interval = f"95 % interval [{low:+.1f}, {high:+.1f}]"
     return f"{row.mean:+.1f} points, {interval}, {row.n} pairs, {p_text(row.p_holm)} (Holm over {family})"
 

@@ -53,10 +53,8 @@ def sentences(text: str) -> list[str]:
 
 def test_the_answers_on_table_1_are_the_numbers_of_its_runs():
     updates, entropy, temperature, cost = sentences(predictions.of_table1(results()))
-    assert updates.startswith(
-        "1. GRPO makes 20.0 updates. The other arms make this multiple of that number, with a probe: AGPO 0.50, "
-    )
-    assert "without a probe: GRPO at ε = .05 1.00" in updates and "at AGPO's" not in updates
+    assert updates.startswith("1. GRPO makes 20.0 updates. Updates relative to GRPO's, with a probe: AGPO (0.50), ")
+    assert "without a probe: GRPO at ε = .05 (1.00)" in updates and "at AGPO's" not in updates
     # ε_min H / ε = .05 * .7 / .1
     assert "Eq. 4 gives ε_min at H = 0.35 to 0.35 nats" in entropy and "at its floor in 0% of updates" in entropy
     assert "In 3 of 3 runs of AGPO the first τ lies above τ_base; its mean is 1.30." in temperature
