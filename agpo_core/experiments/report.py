@@ -348,7 +348,7 @@ def write_summary(results: Results, pairs: list[Pair], record: Results | None) -
 
 
 def provenance(results: Results) -> str:
-    """Where the numbers come from, a line each."""
+    """Where the numbers come from, one line each."""
     names = ("experiment", "profile", "commit", "numerics_version", "python", "versions",
              "hardware", "command", "started", "finished")  # fmt: skip
     rows = {name: _plain(results.meta.get(name)) for name in names}

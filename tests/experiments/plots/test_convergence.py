@@ -32,7 +32,7 @@ def labels(figure):
 def test_the_line_of_the_rate_bounds_the_theorems_arms_and_touches_them(runs):
     figure, data = plots.convergence_rates(runs, "2 seeds")
     assert figure.get_suptitle().endswith("2 seeds")
-    assert "$C/\\sqrt{T}$, smallest $C$ above the filled arms" in labels(figure)
+    assert "$C/\\sqrt{T}$, smallest $C$ that bounds the filled arms" in labels(figure)
     assert set(data["arm"]) == set(plots.STYLES) - {"one_step"}
     of_theorem = data[data["arm"].isin(plots.THEOREM)]
     slack = of_theorem["bound"] / of_theorem["mean"]
