@@ -1,4 +1,4 @@
-"""Checks for a notebook's exercises and for statements in its text: they print, and never raise."""
+"""Checks for a notebook's exercises and for what its text says: they print, and never raise."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ def check(attempt: Callable, truth: Callable, cases: list[tuple]) -> None:
 
     Args:
         attempt, truth: functions of the same arguments; they return a number or a list of numbers.
-        cases: the arguments to try, one tuple per call.
+        cases: the arguments to try, a tuple a call.
     """
     for case in cases:
         call = f"{attempt.__name__}({', '.join(map(repr, case))})"
@@ -27,7 +27,7 @@ def check(attempt: Callable, truth: Callable, cases: list[tuple]) -> None:
 
 
 def claim(sentence: str, holds) -> None:
-    """Print a sentence of the text, and whether it holds with the current parameters."""
+    """Print a sentence of the text, and whether it holds with the parameters as they are set."""
     print(f"{'holds' if holds else 'no longer holds with these parameters'}: {sentence}")
 
 

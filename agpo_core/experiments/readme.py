@@ -3,7 +3,7 @@
     python -m agpo_core.experiments.readme
 
 Each table lies between two markers, `<!-- name -->` and `<!-- end -->`; the text around them is written by hand. A test
-compares the files with what this module writes, so no number in a table is typed by hand.
+holds the files to what this module writes, so no number in a table is typed.
 """
 
 import re
