@@ -9,10 +9,10 @@ SHELL := bash
 PYTHON := .venv/bin/python
 VLLM := .venv-vllm/bin/python
 
-# Tests run in several processes side by side, those of one file in one process.
+# Tests run in several processes at a time; those of one file run in one process.
 PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-# One thread a process: faster for the tiny models, and the same rounding on any number of cores.
+# One thread per process: faster for the tiny models, and the same rounding on any number of cores.
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup reproduce notebooks test test-slow test-vllm bench lab tiny-models small-model lock clean
@@ -49,11 +49,11 @@ new_python = @python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 reproduce: setup  ## Execute NOTEBOOKS with PROFILE and print the measured table
 	$(PYTHON) -m agpo_core.experiments.reproduce --profile $(PROFILE) $(NOTEBOOKS)
 
-notebooks: setup  ## Execute the notebooks in place, from the record, as they are committed
+notebooks: setup  ## Execute the notebooks in place, from the record, and write the README tables
 	$(PYTHON) -m agpo_core.experiments.refresh
 	$(PYTHON) -m agpo_core.experiments.readme
 
-test: setup  ## Run the tests, less the slow ones, and hold the notebooks to their outputs
+test: setup  ## Run the tests but the slow ones, and compare the notebooks with their committed outputs
 	$(PYTHON) $(PYTEST) -m "not slow" tests
 	$(PYTHON) $(PYTEST) --nbval --nbval-current-env notebooks
 
@@ -63,7 +63,7 @@ test-slow: setup  ## Run the slow tests
 test-vllm: .venv-vllm/.installed  ## Run vLLM's tests, the slow ones too, on vLLM for CPUs in .venv-vllm
 	$(VLLM) -m pytest -q tests/rollouts/test_vllm_engine.py
 
-bench: setup  ## Measure time and memory of the estimators, tokens a second of the methods, seconds of gradings
+bench: setup  ## Measure time and memory of the estimators, tokens per second of the methods, seconds of grading
 	$(PYTHON) bench/core.py
 	$(PYTHON) bench/throughput.py
 	$(PYTHON) bench/grading.py
@@ -77,7 +77,7 @@ tiny-models: setup  ## Re-make the tiny models that the package ships
 small-model: .venv/.installed-small  ## Get the small model and its tasks (needs a C compiler)
 	$(PYTHON) -m agpo_core.models.small_model
 
-# A CPU lock leaves the CUDA wheels out: a CUDA build of torch asks for them itself.
+# A CPU lock leaves the CUDA wheels out: a CUDA build of torch requires them itself.
 NO_CUDA := grep -vE '^(cuda|nvidia|triton)'
 OPTIONS := --no-annotate --python-version 3.11
 compile = .venv/bin/uv pip compile --quiet $(OPTIONS) $(1) pyproject.toml \

@@ -1,23 +1,24 @@
-"""Time and memory of the estimators, beside other ways to the same numbers.
+"""Time and memory of the estimators, compared with other ways to compute the same numbers.
 
     python bench/core.py [--rounds 7] [--quick] [--record]
 
-Time is the CPU time of the thread that computes, the only one: on an idle core it is what one waits, on a busy one it
-leaves out the waiting for others. In each round every way of a case runs once, in turn, on inputs made anew outside the
-clock; the table shows medians over rounds, and ratios of these medians. First all ways of a case are held to the same
-numbers at tiny sizes, which also loads their code. Rounds of one way differ by two or three times where tensors are
-large, by whether malloc still holds their pages or asks the kernel for them; the record keeps every round.
+Time is the CPU time of the one thread that computes: on an idle core it equals the waiting time, on a busy core it
+leaves out the time of other processes. In each round every way of a case runs once, in turn, on new inputs that are
+made outside the measured time; the table shows medians over rounds, and ratios of these medians. Before that, all ways
+of a case are checked to give the same numbers at tiny sizes, which also loads their code. Where tensors are large,
+rounds of one way differ by a factor of two or three, because malloc either still holds their pages or asks the kernel
+for them; the record keeps every round.
 
-Memory is what the process's resident memory grows by, at its peak, in one call, in a process of its own: whatever the
-call allocates, by torch or by Python, its result included and its inputs not; to a quarter of a MiB or so. It needs
-Linux with glibc.
+Memory is the growth of a process's resident memory at its peak during one call. Each call has a process of its own. The
+growth covers whatever the call allocates, by torch or by Python, with its result and without its inputs, to about a
+quarter of a MiB. It needs Linux with glibc.
 
-The ratio is the other way's time over the library's; where the other way is drawing as many random numbers as
-`monte_carlo` does, and nothing more, it is the library's time over that.
+The ratio is the other way's time divided by the library's. Where the other way only draws as many random numbers as
+`monte_carlo` does, the ratio is the library's time divided by the other way's.
 
-verl's functions take part where verl can be imported; a folder that holds verl and what it imports will do, in front of
-PYTHONPATH. `--record` writes the figures and the table to `outputs/reference/bench/core.json`, where the bench's README
-takes the table from; `--quick` shows at tiny sizes, in one round, that everything runs.
+verl's functions are measured where verl can be imported; a folder with verl and what it imports, in front of
+PYTHONPATH, is enough. `--record` writes the figures and the table to `outputs/reference/bench/core.json`, from which
+the bench's README takes the table; `--quick` shows at tiny sizes, in one round, that everything runs.
 """
 
 import argparse
@@ -53,13 +54,13 @@ LIBRARY, DRAWING = "agpo_core", "drawing alone"
 
 
 class Case(NamedTuple):
-    """One function of the library, and other ways to the same numbers."""
+    """One function of the library, and other ways to compute the same numbers."""
 
     function: str
     size: str  # in words
     inputs: Callable  # () -> what every way is given
     ways: dict[str, Callable]  # the library's first
-    goals: dict[str, float]  # way -> bound of its ratio: at most, for the drawing; else at least
+    goals: dict[str, float]  # way -> bound of its ratio: an upper one for the drawing, else a lower one
 
 
 # -- cases
@@ -94,7 +95,7 @@ def monte_carlo(N: int, draws: int) -> Case:
 
 
 def reinforce_pp(B: int, T: int, verl) -> list[Case]:
-    """The whole, and its two parts by themselves; lengths are uniform in 1 to T."""
+    """REINFORCE++'s advantages, and their two parts separately; lengths are uniform in 1 to T."""
 
     def inputs():
         generator = torch.Generator().manual_seed(0)
@@ -103,7 +104,7 @@ def reinforce_pp(B: int, T: int, verl) -> list[Case]:
         x.mask_B_T = torch.arange(T) < lengths_B[:, None]
         x.kl_B_T = 0.1 * torch.randn(B, T, generator=generator)
         x.returns_B_T = token_returns(x.rewards_B, x.mask_B_T, x.kl_B_T, BETA)
-        # verl takes the KL off beforehand, and is fastest with a mask of floats.
+        # verl subtracts the KL beforehand, and is fastest with a mask of floats.
         x.token_rewards_B_T, x.weights_B_T = -BETA * x.kl_B_T, x.mask_B_T.float()
         x.token_rewards_B_T[torch.arange(B), lengths_B - 1] += x.rewards_B
         return x
@@ -132,11 +133,11 @@ def reinforce_pp(B: int, T: int, verl) -> list[Case]:
 
 
 def groups(P: int, verl) -> Case:
-    """Graded rewards: no two of a group are equal, and all ways agree."""
+    """Graded rewards: no two of a group are equal, so that all ways agree."""
 
     def inputs():
         x = SimpleNamespace(rewards_P_G=torch.rand(P, G, generator=torch.Generator().manual_seed(0)))
-        # verl is fastest with one token a rollout, and with prompts that are numbered and not named.
+        # verl is fastest with one token per rollout, and with prompts that have numbers instead of names.
         x.rewards_B_1, x.prompts_B = x.rewards_P_G.view(-1, 1), np.arange(P).repeat(G)
         x.ones_B_1 = torch.ones_like(x.rewards_B_1)
         return x
@@ -159,17 +160,17 @@ def groups(P: int, verl) -> Case:
 
 
 def votes(P: int) -> Case:
-    """A tenth of the answers is missing; texts are new objects in each round, so that each is hashed."""
+    """A tenth of the answers is missing; the texts are new objects in each round, so that each is hashed."""
 
     def inputs():
-        # Row by row: a large list, freed before the call, would leave memory for the call to take unseen.
+        # Row by row: a large list that is freed before the call would leave memory that the call takes unmeasured.
         draws_P_G = torch.randint(10, (P, G), generator=torch.Generator().manual_seed(0))
         return [[f"{draw}.5" if draw else None for draw in draws_G.tolist()] for draws_G in draws_P_G]
 
     return Case("vote_entropy", f"{P:,} groups of {G} answers", inputs, {LIBRARY: vote_entropy}, {})
 
 
-# -- loops, as one would write them first
+# -- loops, as one would first write them
 
 
 def reinforce_pp_by_token(rewards_B, mask_B_T, kl_B_T):
@@ -231,7 +232,7 @@ def load_verl():
 
 
 def check(case: Case) -> None:
-    """Raise unless all ways lead to the library's numbers."""
+    """Raise unless all ways give the library's numbers."""
     x = case.inputs()
     results = {name: way(x) for name, way in case.ways.items()}
     for name, result in results.items():
@@ -259,7 +260,7 @@ def can_measure_memory() -> bool:
 
 
 def measure_memory(case: Case, small: Case, name: str) -> float | None:
-    """MiB that one call adds to the resident memory of a process of its own, at its peak; None where it cannot tell.
+    """The peak growth of resident memory in one call, in a process of its own, MiB; None where it cannot be measured.
 
     `small` is the case at a tiny size, for a first call that loads the code.
     """
@@ -276,11 +277,11 @@ def measure_memory(case: Case, small: Case, name: str) -> float | None:
 
 
 def _send_growth(case: Case, small: Case, name: str, sender) -> None:
-    # Memory that malloc keeps back after a free would hide what the call takes: from 64 KiB on, let it keep none.
+    # Memory that malloc keeps after a free would hide what the call takes: from 64 KiB on, it shall keep none.
     ctypes.CDLL(None).mallopt(-3, 65536)  # M_MMAP_THRESHOLD
     small.ways[name](small.inputs())
     x = case.inputs()
-    held = [float(i) for i in range(2**18)]  # fills up the 8 MiB or less that Python keeps back, for the same reason
+    held = [float(i) for i in range(2**18)]  # fills the 8 MiB or less that Python keeps, for the same reason
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
     before = _peak()
     case.ways[name](x)
@@ -294,11 +295,11 @@ def _peak() -> float:
 
 
 def measure(size: dict, rounds: int, verl=None) -> list[dict]:
-    """All cases: for each way its seconds, one a round, and its memory."""
+    """All cases: the seconds of each way in each round, and its memory."""
     tiny, real = cases(QUICK, verl), cases(size, verl)
     for case in tiny:
         check(case)
-    # Memory first: a process that has computed much keeps memory back for its children too.
+    # Memory first: a process that has computed much keeps memory, and so do its children.
     memory = [
         {name: measure_memory(case, small, name) for name in case.ways} for case, small in zip(real, tiny, strict=True)
     ]
@@ -310,11 +311,11 @@ def measure(size: dict, rounds: int, verl=None) -> list[dict]:
     return measured
 
 
-# -- telling
+# -- reporting
 
 
 def table(measured: list[dict]) -> list[str]:
-    """The figures in Markdown, a row for each function and each way beside it."""
+    """The figures in Markdown, one row for each function and each way that it is compared with."""
     lines = [
         "| function | size | ms | MiB | beside | ms | MiB | ratio | goal |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -353,7 +354,7 @@ def _digits(value: float) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Time and memory of the estimators, beside other ways.")
+    parser = argparse.ArgumentParser(description="Time and memory of the estimators, compared with other ways.")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one round: does it run?")
     parser.add_argument("--record", action="store_true", help="write outputs/reference/bench/core.json")

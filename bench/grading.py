@@ -1,17 +1,17 @@
-"""CPU seconds for a thousand gradings, beside math-verify alone; and whether copying a question pays.
+"""CPU seconds for a thousand gradings, compared with math-verify alone; and whether copying a question is rewarded.
 
     python bench/grading.py [--rounds 3] [--data-dir FOLDER] [--record]
 
 The cases are the repository's own, `tests/grading/grading_cases.jsonl`: pairs of a gold and an answer over all
 benchmarks, most of them near misses. Each round and way has a process of its own, which goes through the cases twice;
-the first time loads code, and every answer is read anew each time.
+the first time loads code, and every answer is parsed again each time.
 
-Time is CPU time: on an idle core it is what one waits. The table shows medians over rounds, and the ratio of
-math-verify's to ours. math-verify has its defaults and no notion of a benchmark, and is a measure for speed here; its
-own timeouts of five seconds end some cases. With `--data-dir`, a folder of the benchmarks' official files, every
-expression of every question is put into a box and graded as a training reward: the share of questions on which one
-pays should be 0. `--record` writes the figures and the tables to `outputs/reference/bench/grading.json`, where the
-bench's README takes the first table from.
+Time is CPU time: on an idle core it equals the waiting time. The table shows medians over rounds, and the ratio of
+math-verify's to ours. math-verify runs with its defaults and knows nothing of the benchmarks; it serves as a measure of
+speed alone. Its own timeouts of five seconds end some cases. With `--data-dir`, a folder of the benchmarks' official
+files, every expression of every question is put into a box and graded as a training reward: the share of questions on
+which an expression is rewarded should be 0. `--record` writes the figures and the tables to
+`outputs/reference/bench/grading.json`, from which the bench's README takes the first table.
 """
 
 import argparse
@@ -53,12 +53,12 @@ def measure_way(name: str, cases: list[Case]) -> dict[str, float]:
 
 def _send(name: str, cases: list[Case], sender) -> None:
     grader = {LIBRARY: equivalent, ALONE: math_verify_alone}[name]
-    logging.disable(logging.ERROR)  # math-verify's, about what its timeouts end
+    logging.disable(logging.ERROR)  # math-verify logs what its timeouts end
     sender.send({kind: seconds_per_thousand(cases, grader, time.process_time) for kind in KINDS})
 
 
 def measure(cases: list[Case], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Each way's CPU seconds for each of KINDS, one a round."""
+    """Each way's CPU seconds for each of KINDS, one per round."""
     seen = {LIBRARY: [], ALONE: []}
     for _ in range(rounds):
         for name, several in seen.items():
@@ -80,7 +80,7 @@ def table(measured: dict[str, dict[str, list[float]]]) -> list[str]:
 
 
 def pays(task, problem) -> str | None:
-    """The first expression of a question, other than a number, a name or the gold as written, that is rewarded."""
+    """The first rewarded expression of a question, apart from numbers, names and the gold as written."""
     for text in expressions_of(problem.question if hasattr(problem, "question") else problem.prompt):
         worked = any(c in text for c in "+-*/^=\\<>") and text.replace(" ", "") != problem.answer.replace(" ", "")
         if worked and task.grade(problem, rf"\boxed{{{text}}}").reward:
@@ -104,9 +104,9 @@ def copying(data_dir: str) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Seconds for a thousand gradings, beside math-verify alone.")
+    parser = argparse.ArgumentParser(description="Seconds for a thousand gradings, compared with math-verify alone.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data-dir", metavar="FOLDER", help="official files, to see whether copying a question pays")
+    parser.add_argument("--data-dir", metavar="FOLDER", help="official files, to test whether copying a question pays")
     parser.add_argument("--record", action="store_true", help="write outputs/reference/bench/grading.json")
     args = parser.parse_args(argv)
     if args.rounds < 1:

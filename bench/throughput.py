@@ -1,14 +1,14 @@
-"""Generated tokens a second of PPO (both forms), GRPO and AGPO, one job at a time.
+"""Generated tokens per second of PPO (both forms), GRPO and AGPO, one job at a time.
 
     python bench/throughput.py [--updates 12] [--rounds 3] [--record]
 
-Every method trains the shipped tiny model on the micro-tasks, with equal prompts and rollouts an update; evaluation is
-off. Methods take turns, round after round, so that a slow minute of the machine meets them all; a method's figure is
-the median over its updates of all rounds, the first of each run left out. `--record` writes the figures to
-`outputs/reference/bench/throughput.json`, where the bench's README takes them from.
+Every method trains the shipped tiny model on the micro-tasks, with the same prompts and rollouts per update and without
+evaluation. Methods take turns, round after round, so that a slow minute of the machine affects all of them; a method's
+figure is the median over its updates of all rounds, without the first update of each run. `--record` writes the figures
+to `outputs/reference/bench/throughput.json`, from which the bench's README takes them.
 
-The paper's figures (AGPO Table 2) are for two A800 GPUs and a 14 B model: the same comparison, another machine. What
-can be compared is the ratio, and at this size a critic's forward pass is a small part of an update.
+The paper's figures (AGPO Table 2) are for two A800 GPUs and a 14 B model. Only ratios can be compared with them, and at
+this size a critic's forward pass is a small part of an update.
 """
 
 import argparse
@@ -28,7 +28,7 @@ METHODS = ("ppo", "ppo_critic", "grpo", "agpo")
 
 
 def updates_of(method: str, updates: int) -> list[dict]:
-    """Seconds and tokens of each update of a run but the first."""
+    """Seconds and tokens of each update of a run, without the first."""
     from agpo_core.training.train import train
 
     config = resolve(
@@ -43,7 +43,7 @@ def updates_of(method: str, updates: int) -> list[dict]:
 
 
 def measure(updates: int, rounds: int) -> dict:
-    """For each method: tokens generated a second, tokens trained on a second, seconds an update; medians."""
+    """For each method the medians of tokens generated per second, tokens trained on per second, seconds per update."""
     seen = {method: [] for method in METHODS}
     for _ in range(rounds):
         for method in METHODS:
@@ -71,8 +71,8 @@ def table(figures: dict) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Tokens a second of PPO, GRPO and AGPO.")
-    parser.add_argument("--updates", type=int, default=12, help="updates a run, the first is left out")
+    parser = argparse.ArgumentParser(description="Tokens per second of PPO, GRPO and AGPO.")
+    parser.add_argument("--updates", type=int, default=12, help="updates per run; the first is left out")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--record", action="store_true", help="write outputs/reference/bench/throughput.json")
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""What the tests of several rooms share: random tiny models, a task to train on, small runs."""
+"""What tests of several packages share: random tiny models, a task to train on, small runs."""
 
 import hypothesis
 import pytest
@@ -46,9 +46,9 @@ class Sums(Toy):
 
 
 class Echo(Tool):
-    """A turn of at least `least` characters whose last character has an odd code is a call, answered by its own text.
+    """A turn of `least` characters or more that ends with one of `ends` is a call. Its reply is its own text.
 
-    Random policies call it. A call of just `least` characters counts as failed.
+    Half of all characters are in `ends`, so random policies call the tool. A call of just `least` characters fails.
     """
 
     observation_marks = ("=", ";")
@@ -84,7 +84,7 @@ def random_model(family, seed=0):
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """One thread: the same rounding on any number of cores, and processes do not wait for one another."""
+    """One thread: the same rounding on any number of cores, and no waiting between processes."""
     torch.set_num_threads(1)
 
 

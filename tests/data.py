@@ -1,11 +1,11 @@
-"""The place of the benchmarks' official files, which some tests read; none is shipped."""
+"""The folder of the benchmarks' official files, which some tests read; none is shipped."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-# Holds a folder for each benchmark; by default it lies beside the repository.
+# It has a folder for each benchmark; by default it is beside the repository.
 DATA = Path(os.environ.get("AGPO_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data").expanduser()
 
 needs_data = pytest.mark.skipif(

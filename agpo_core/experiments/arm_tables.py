@@ -1,11 +1,11 @@
 """Tables of the recorded experiments whose reward is not exact match alone, or whose test is not the trained task.
 
-A row is an arm; a cell the mean over its runs, ± the 95 % t-interval. Supervised starts, and runs whose scores are all
-equal, have the mean alone. Where a curve's highest point stands, its last one stands beside it: the highest of several
-noisy points is too high.
+Each row is an arm, and each cell the mean over its runs, ± the 95 % t-interval. Supervised starts, and runs whose
+scores are all equal, have the mean alone. The highest point of a curve is shown together with its last one, because the
+highest of several noisy points is an overestimate.
 
-Below the arms stand their paired differences from GRPO. A star marks a difference that is not zero after Holm's
-correction over all differences of the table. The corner of a table says what its intervals speak of
+Rows below the arms hold their paired differences from GRPO. A star marks a difference that is not zero after Holm's
+correction over all differences of the table. The corner of a table says what its intervals go over
 (`comparison.spread`).
 """
 
@@ -25,13 +25,14 @@ SQUARE = {
     "reinforce_pp_k": ("global", "k1 in the reward"),
 }
 
-FACTORS = SQUARE | {"reinforce_pp": SQUARE["reinforce_pp_k"]}  # with one rollout a prompt it is no corner of the square
+FACTORS = SQUARE | {"reinforce_pp": SQUARE["reinforce_pp_k"]}  # with one rollout per prompt it is no cell of the 2 x 2
 
 
 def rlhf(record: Results) -> pd.DataFrame:
-    """Training on a learned reward: what it says, what the hidden gold reward says, and how far the policy went.
+    """Training on a learned reward: the reward model's score, the hidden gold reward, and the KL to the reference.
 
-    At the end, sampled at τ_base on test; and the gold reward of the same kind of samples on dev, along training.
+    These are from samples at τ_base on test, at the end of training. Two more columns have the gold reward of such
+    samples on dev: the highest along training, and the last.
     """
     values = _learned(record)
     for title, point in _curve(record, "dev_gold").items():
@@ -45,7 +46,7 @@ def rlhf(record: Results) -> pd.DataFrame:
 
 
 def main_effects(record: Results) -> pd.DataFrame:
-    """What each factor of the 2 x 2 does, averaged over the other: differences paired by seed and start."""
+    """The effect of each factor of the 2 x 2, averaged over the other: differences paired by seed and start."""
     values = _learned(record)
     by_seed = {arm: values.xs(arm, level="arm") for arm in SQUARE}
     rows = {}
@@ -74,7 +75,7 @@ def _learned(record: Results) -> pd.DataFrame:
 
 
 def _curve(record: Results, column: str) -> dict[str, pd.Series]:
-    """Of each run the highest and the last point of a curve."""
+    """The highest and the last point of each run's curve."""
     points = record.traces.dropna(subset=[column]).sort_values("update").groupby(KEY)[column]
     return {"highest": points.max(), "at the end": points.last()}
 
@@ -96,7 +97,7 @@ def few_problems(record: Results) -> pd.DataFrame:
 
 
 def by_task(record: Results) -> pd.DataFrame:
-    """Greedy test score of each task, in percent (R++ Fig. 4: a number of people is a task)."""
+    """Greedy test score of each task, in percent (in R++ Fig. 4 each number of people is a task)."""
     runs = record.runs
     values = 100 * runs.pivot_table(index=KEY, columns="task", values="score")[list(dict.fromkeys(runs["task"]))]
     return _table(values, arms_of(runs), digits=1)
@@ -108,7 +109,7 @@ def tool_use(record: Results, kind: str, updates: tuple[int, ...] = (6, 10, 20))
     Args:
         record: of a task with a tool.
         kind: what the names of the starts begin with.
-        updates: after how many the accuracy on dev is shown.
+        updates: after how many updates the accuracy on dev is shown.
     """
     runs = record.runs[record.runs["start"].str.fullmatch(kind + r"-\d+")].set_index(KEY)
     traces = record.traces.set_index(KEY)
@@ -124,12 +125,12 @@ def tool_use(record: Results, kind: str, updates: tuple[int, ...] = (6, 10, 20))
 
 
 def _table(values: pd.DataFrame, arms: list[str], digits: int = 2, baseline: str = "grpo") -> pd.DataFrame:
-    """The arms, a row each, and below them their differences from the baseline."""
+    """One row per arm, and below them the differences from the baseline."""
     by_arm = {arm: values.xs(arm, level="arm") for arm in arms}
     means = {}
     for arm, of_arm in by_arm.items():
         cells = {column: t_interval(of_arm[column].dropna()) for column in values}
-        # The starts are all there are, not a sample of runs: no interval.
+        # These are all starts, not a sample of them: no interval.
         if arm == "start":
             cells = {column: cell._replace(half=float("nan"), about="") for column, cell in cells.items()}
         means[ARMS[arm].title] = cells
@@ -142,7 +143,7 @@ def _table(values: pd.DataFrame, arms: list[str], digits: int = 2, baseline: str
 
 
 def _frame(means: dict[str, dict[str, Interval]], gaps: dict[str, pd.DataFrame], digits: int) -> pd.DataFrame:
-    """Rows of means, then rows of differences with a star where they stand after Holm's correction over all of them."""
+    """Rows of means, then rows of differences; a star marks those that pass Holm's correction over all of them."""
     tested = {(row, column): gap[column].dropna() for row, gap in gaps.items() for column in gap}
     adjusted = dict(zip(tested, holm([p_value(gap) for gap in tested.values()]), strict=True))
     intervals = {key: t_interval(gap) for key, gap in tested.items()}

@@ -1,12 +1,13 @@
-"""Tables that a notebook shows and that take longer than reading them: computed once, recorded, replayed.
+"""Tables of a notebook that take long to compute: computed once, recorded, and replayed.
 
-In a notebook, with `compute` a function of keyword arguments that returns a DataFrame:
+In a notebook, where `compute` is a function of keyword arguments that returns a DataFrame:
 
     table = computed.table("monte_carlo", compute, params, NAME, profile, run_mode)
 
 `run_mode = "replay"` reads `outputs/reference/<profile>/<notebook>/monte_carlo.csv`; `"train"` computes it, unless
 `outputs/runs/<notebook>/<profile>/` has it already with the same parameters and from the same commit. Beside each CSV
-lies a JSON file with the parameters, the commit, versions and hardware. What was computed becomes the record by
+lies a JSON file with the parameters, the commit, versions and hardware. This command turns computed tables into the
+record:
 
     python -m agpo_core.experiments.computed promote rpp_appendix_a_bias tiny
 """
@@ -35,7 +36,7 @@ def table(name: str, compute: Callable, params: dict, notebook: str, profile: st
     Args:
         name: of the table, and of its files.
         compute: called with `params` as keyword arguments; returns a DataFrame of numbers and text.
-        params: plain values (numbers, text, lists), written beside the table; what the numbers depend on.
+        params: the plain values (numbers, text, lists) that the numbers depend on; written beside the table.
         notebook, profile: where the files lie.
         run_mode: "replay" or "train".
 
@@ -54,21 +55,21 @@ def table(name: str, compute: Callable, params: dict, notebook: str, profile: st
         made_with = provenance.read_json(file.with_suffix(".json"))["params"]
         if made_with != params:
             other = sorted(key for key in made_with | params if made_with.get(key) != params.get(key))
-            raise ValueError(f"{name} is recorded with other {', '.join(other)}: set run_mode to 'train'.")
+            raise ValueError(f"the record of {name} has another {', '.join(other)}: set run_mode to 'train'.")
     elif not _is_current(file, params):
         _write(file, compute, params)
     return pd.read_csv(file)
 
 
 def check(notebook: str, params: dict) -> None:
-    """Refuse at once, before any cell computes, what no table could answer.
+    """Refuse settings that no record can answer, before any cell computes.
 
     Args:
         notebook: its name.
         params: its settings in effect; profile and run_mode among them.
 
     Raises:
-        ConfigError: an unknown run_mode; or "replay", and there is no record, or it was made with other parameters.
+        ConfigError: run_mode is unknown; or it is "replay", and the record is missing or has other parameters.
     """
     profile, run_mode = params["profile"], params["run_mode"]
     checked("run_mode", Literal["replay", "train"], run_mode)
@@ -92,7 +93,7 @@ def about(name: str, notebook: str, profile: str, run_mode: str) -> dict:
 
 
 def folder(notebook: str, profile: str, run_mode: str) -> Path:
-    """Of the record, or of what was computed here."""
+    """The folder of the record, or of what was computed here."""
     if run_mode == "replay":
         return paths.reference() / profile / notebook
     return paths.runs() / notebook / profile
@@ -103,7 +104,7 @@ def _is_current(file: Path, params: dict) -> bool:
     if not (file.is_file() and note.is_file()):
         return False
     made = provenance.read_json(note)
-    commit = provenance.git_commit()  # a dirty tree, or none, says nothing about the code that made the table
+    commit = provenance.git_commit()  # that of a dirty tree does not identify the code that made the table
     return made["params"] == params and made["commit"] == commit and len(commit) == 40
 
 

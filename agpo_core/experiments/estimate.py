@@ -1,7 +1,7 @@
-"""What a grid would take: memory per rank, tokens, hours, by arithmetic; needs no GPU and no weights.
+"""Estimate the memory per rank, the tokens and the hours of a grid, by arithmetic: without a GPU and without weights.
 
-Weights, gradients and optimiser states are exact up to padding. Activations, logits and the
-sampler's cache are rough upper bounds, at full sequence length.
+Weights, gradients and optimiser states are exact up to padding. Activations, logits and the sampler's cache are rough
+upper bounds, at full sequence length.
 """
 
 import functools
@@ -33,7 +33,7 @@ class Shape:
     hidden: int  # width of the residual stream
     key_values: int  # width of a layer's keys: key-value heads x head size
     vocabulary: int
-    linear: int  # inputs and outputs of the layers' linear maps, summed: a LoRA of rank r has r times as many numbers
+    linear: int  # input and output widths of all linear maps, summed: a LoRA of rank r has r times as many
 
 
 SHAPES = {  # hub id -> shape, for planning where the weights are not at hand
@@ -50,7 +50,7 @@ def shape_of(model: str) -> Shape:
     """The shape of a named hub model, or of a folder in Hugging Face format, whose weights are not read.
 
     Raises:
-        ConfigError: neither; the message lists the named ones.
+        ConfigError: the model is neither; the message lists the named models.
     """
     if model in SHAPES:
         return SHAPES[model]
@@ -61,7 +61,7 @@ def shape_of(model: str) -> Shape:
     config = skeleton.config.get_text_config()
     heads = getattr(config, "num_attention_heads", None)
     if heads is None:
-        raise ConfigError(f"model {model!r} has no attention heads: its memory is not reckoned here.")
+        raise ConfigError(f"model {model!r} has no attention heads: its memory cannot be estimated here.")
     key_value_heads = getattr(config, "num_key_value_heads", None) or heads
     if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
         key_value_heads = 1  # GPTBigCode, Falcon; a newer Falcon keeps its few keys once a head
@@ -78,11 +78,11 @@ def shape_of(model: str) -> Shape:
 
 
 def _skeleton(model: str, kind: type):
-    """A model as its config.json describes it, with shapes and without numbers.
+    """A model built from its config.json: it has the shapes of its weights, and no values.
 
     Args:
         model: names a folder, as in the settings.
-        kind: one of transformers' classes for models of a kind.
+        kind: the transformers class to build, such as AutoModelForCausalLM.
     """
     from transformers import AutoConfig
 
@@ -96,7 +96,7 @@ def _skeleton(model: str, kind: type):
         with torch.device("meta"):
             return kind.from_config(AutoConfig.from_pretrained(folder))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"model {model!r}: its config.json does not serve. {error}") from error
+        raise ConfigError(f"model {model!r}: its config.json cannot be used. {error}") from error
 
 
 def _parameters(skeleton) -> int:
@@ -116,15 +116,16 @@ def _reward_parameters(config: TrainConfig) -> int:
 def memory(shape: Shape, config: TrainConfig, launcher: str, ranks: int, limit: float) -> dict[str, float]:
     """Memory of one rank in GB, by part. AdamW; under DeepSpeed, ZeRO-2.
 
-    weights      b (N + A)            b bytes a number: 4 in float32, 2 in bfloat16; A numbers of LoRA's adapters
-    critic       b (N + A + D + 1)    of a critic that is a model of its own; b (D + 1) of a head on width D
-    reference    b (N + A)            of each frozen copy; adapters that are switched off need none, nor does DPO
-    reward model b N_r                of N_r parameters, frozen, where it gives the reward
-    gradients    b T / R              of T trained numbers: N, or with LoRA A, and the critic's; ZeRO-2 shards gradients
+    weights      b (N + A)            N parameters, and A of LoRA's adapters; b bytes each: 4 in float32, 2 in bfloat16
+    critic       b (N + A + D + 1)    for a critic that is a model of its own; b (D + 1) for a head on width D
+    reference    b (N + A)            for each frozen copy; with adapters, which are switched off for it, and under DPO
+                                      there is none
+    reward model b N_r                its N_r parameters, frozen, where it gives the reward
+    gradients    b T / R              T trained parameters: N, or A with LoRA, and the critic's; ZeRO-2 shards gradients
                                       and states over R ranks
     AdamW states 12 T / R             mean and variance, and under DeepSpeed a float32 copy; else 2 b T
-    batch        the larger of a micro-batch's activations and logits, and the sampler: its cache; vLLM, which sleeps
-                 while the policy is trained, takes engine_memory of the `limit` GB that a GPU has
+    batch        the larger of two: the activations and logits of a micro-batch, or the sampler's memory, which is its
+                 cache; vLLM, which sleeps during training, takes the share engine_memory of the GPU's `limit` GB
     """
     b = 2 if config.dtype == "bfloat16" else 4
     sharded = launcher == "deepspeed"
@@ -158,14 +159,14 @@ def frozen_copies(config: TrainConfig) -> int:
 
 
 def _training_batch(shape: Shape, config: TrainConfig, ranks: int, b: int) -> float:
-    """Bytes of activations and logits of the largest forward that is trained on."""
+    """Bytes of activations and logits in the largest forward pass of training."""
     per_step = math.ceil(config.prompts_per_update / config.minibatches / ranks)
     prompts = min(config.micro_batch_prompts or per_step, per_step)
     sequences = prompts * config.group_size
     if config.method == "dpo":
         sequences += sequences % 2  # whole pairs
     tokens = sequences * config.max_sequence_tokens
-    depth = LAYER_WIDTHS * shape.layers  # with checkpointing: a layer's input, and one layer whole
+    depth = LAYER_WIDTHS * shape.layers  # with checkpointing: each layer's input, and one whole layer
     if config.activation_checkpointing:
         depth = shape.layers + LAYER_WIDTHS
     activations = tokens * depth * shape.hidden * b * (1 + (config.critic == "model"))
@@ -174,7 +175,7 @@ def _training_batch(shape: Shape, config: TrainConfig, ranks: int, b: int) -> fl
 
 
 def _cache(shape: Shape, config: TrainConfig, ranks: int, b: int) -> float:
-    """Bytes of the keys and values that sampling with transformers holds: of prompts, and of completions upon them."""
+    """Bytes of the keys and values that sampling with transformers holds, for prompts and for their completions."""
     at_once, (counts, unknown) = config.rollout_batch, evaluated(config)
 
     def held(prompts: int, samples: int) -> int:
@@ -196,7 +197,7 @@ def _cache(shape: Shape, config: TrainConfig, ranks: int, b: int) -> float:
 
 
 def ranks_needed(shape: Shape, config: TrainConfig, launcher: str, limit: float) -> int | None:
-    """The fewest ranks, of 1, 2, 4 ... 1024, whose share fits into `limit` GB; None: not so."""
+    """The smallest of 1, 2, 4 ... 1024 ranks at which a rank fits into `limit` GB; None if none does."""
     for ranks in (2**k for k in range(11)) if launcher == "deepspeed" else (1,):
         if sum(memory(shape, config, launcher, ranks, limit).values()) <= limit:
             return ranks
@@ -204,7 +205,10 @@ def ranks_needed(shape: Shape, config: TrainConfig, launcher: str, limit: float)
 
 
 def completions(config: TrainConfig) -> tuple[int, int]:
-    """Completions of an update: trained on at most (groups without signal may be drawn twice), and only looked at."""
+    """Completions of an update: how many are trained on, and how many are only looked at.
+
+    The first is an upper bound: groups without signal may be drawn twice.
+    """
     P = config.prompts_per_update
     trained_on = P * config.group_size * (1 + (config.equal_groups == "resample"))
     looked_at = config.probed_prompts * config.probe_size if config.needs_probe else 0
@@ -212,7 +216,7 @@ def completions(config: TrainConfig) -> tuple[int, int]:
 
 
 def tokens(config: TrainConfig) -> float | None:
-    """Tokens a run generates: its horizon, or at most so many; None where it counts seconds."""
+    """Tokens that a run generates: its horizon, or an upper bound for one in updates; None for one in seconds."""
     if config.horizon_unit == "tokens":
         return config.horizon
     if config.horizon_unit == "seconds":
@@ -221,10 +225,10 @@ def tokens(config: TrainConfig) -> float | None:
 
 
 def evaluation_tokens(config: TrainConfig) -> int:
-    """Tokens that a run's evaluations generate, at most: a greedy completion a problem at each point, more at the end.
+    """An upper bound on the tokens of a run's evaluations: a greedy completion per problem each time, more at the end.
 
-    A point is at the start, at every share `eval_every` of the horizon and at its end. Where a reward model gives the
-    reward, every problem is answered a second time, sampled.
+    A run is evaluated at the start, at every share `eval_every` of the horizon and at its end. Where a reward model
+    gives the reward, every problem is answered a second time, by sampling.
     """
     c, (counts, _) = config, evaluated(config)
     points = 1 if c.method == "dpo" else math.ceil(1 / c.eval_every - 1e-9)
@@ -243,7 +247,7 @@ def evaluated(config: TrainConfig) -> tuple[dict[str, int], list[str]]:
     """How many problems a run is evaluated on: of dev, of test, and of the few that it is trained on.
 
     Returns:
-        the numbers by split, and in words what is not among them, because only its files tell how much there is.
+        the numbers by split, and the names of what is not counted, because only its files tell how many there are.
     """
     counts, unknown = {"dev": 0, "test": 0, "train": len(config.tasks) * (config.train_problems or 0)}, []
     for split, names, asked in (
@@ -260,7 +264,7 @@ def evaluated(config: TrainConfig) -> tuple[dict[str, int], list[str]]:
 
 @functools.cache
 def _problems(name: str, split: str, data_dir: str | None) -> int | None:
-    """Problems of a split; None where they lie on the hub, which is not asked, and their number is not published."""
+    """The number of problems in a split; None where it is not listed and only the hub, which is not asked, knows it."""
     listed = LISTED.get(name.removesuffix("_python"))
     if listed and listed.sizes.get(split):
         return listed.sizes[split]
@@ -279,7 +283,7 @@ def forward_passes(config: TrainConfig, tokens_train: float, tokens_probe: float
 
     A token that is trained on is sampled, scored before the update and after it (step KL), scored by the reference
     (r = 1 where there is one), and passes E epochs forward and backward: a backward pass costs two forward ones
-    (Kaplan et al. 2020, §2.1). A probe's token is sampled. Prompts, the critic and the optimiser are left out.
+    (Kaplan et al. 2020, §2.1). A probe's token is only sampled. Prompts, the critic and the optimiser are left out.
 
     Args:
         config: gives E and r.
@@ -292,7 +296,7 @@ def forward_passes(config: TrainConfig, tokens_train: float, tokens_probe: float
 def describe(jobs: list, params: dict) -> str:
     """The jobs of a grid, their tokens, hours and memory, as text.
 
-    Of each model the job is shown that needs the most memory.
+    For each model, memory is shown for the job that needs the most.
 
     Args:
         jobs: `grid.PlannedRun`s.
@@ -317,7 +321,7 @@ def describe(jobs: list, params: dict) -> str:
 
 
 def _workload(jobs: list, params: dict) -> str:
-    """A row an arm. One that follows another generates the tokens of its training phase, or what its compute buys."""
+    """One row per arm. An arm that follows another has the tokens of that arm's training phase, or of its compute."""
     by_key = {(job.arm.name, job.seed, job.start): job for job in jobs}
     rows, total, evaluating, unknown = {}, 0.0, 0.0, {}
     for job in jobs:
@@ -354,7 +358,7 @@ def _workload(jobs: list, params: dict) -> str:
         f"{duration(total)} of updates and at most {duration(evaluating)} of evaluation, together "
         f"{duration(whole / params['parallel'])} with {params['parallel']} at a time,\n"
         f"at {speeds[0]:,.0f} generated tokens a second, {speeds[1]:,.0f} with a probe.\n"
-        "Evaluation's tokens are an upper bound, and where a horizon is in updates its tokens too."
+        "The tokens of evaluation are an upper bound, and so are those of a horizon in updates."
         + (f"\nNot counted, as only their files tell how many there are: {', '.join(unknown)}." if unknown else "")
     )
 
@@ -369,12 +373,12 @@ def _memory(config: TrainConfig, arm: str, params: dict) -> str:
     parts = _parts(config, params)
     total = sum(parts.values())
     sharding = f", ZeRO-2 over {ranks} ranks" if launcher == "deepspeed" else ""
-    trained = "all of them"
+    trained = "all trained"
     if config.lora_rank:
-        trained = f"and {_number(config.lora_rank * shape.linear)} of adapters, these alone"
+        trained = f"plus {_number(config.lora_rank * shape.linear)} in adapters; only these are trained"
     lines = [
         f"memory of a rank: {config.model}, {_number(shape.parameters)} parameters in {config.dtype},",
-        f"{trained} trained with AdamW{sharding}; batch is a rough upper bound",
+        f"{trained} with AdamW{sharding}; batch is a rough upper bound",
         f"the arm that needs the most: {arm}",
         *(f"  {name:14}{_size(gigabytes)}" for name, gigabytes in parts.items()),
         f"  {'together':14}{_size(total)}, of {limit:.0f} GB",
@@ -387,9 +391,7 @@ def _memory(config: TrainConfig, arm: str, params: dict) -> str:
     else:
         lines.append("It does not fit without offload. ZeRO-2 shards neither weights nor reference.")
         needed = ranks_needed(shape, config, launcher, limit)
-        lines.append(
-            f"With GPUs of this size it fits from {needed} ranks on." if needed else "More ranks do not mend that."
-        )
+        lines.append(f"With GPUs of this size it fits from {needed} ranks on." if needed else "More ranks do not help.")
     return "\n".join(lines)
 
 

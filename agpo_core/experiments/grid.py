@@ -1,6 +1,6 @@
-"""A grid of runs, arms x seeds x supervised starts: trains what is missing, reuses what is there.
+"""A grid of runs, arms x seeds x supervised starts: trains what is missing, reuses what is finished.
 
-A run that another experiment has finished under the same settings, as its hash says, is read where it lies.
+A run that another experiment has finished with the same settings, and so the same hash, is read from its folder there.
 
     python -m agpo_core.experiments.grid record EXPERIMENT PROFILE --seeds 42 1337 2026
     python -m agpo_core.experiments.grid promote EXPERIMENT PROFILE
@@ -8,8 +8,8 @@ A run that another experiment has finished under the same settings, as its hash 
 `record` trains a profile's grid with the seeds given and writes it to `outputs/reference/`, where it is committed;
 `promote` writes the grid that was run last.
 
-An *arm* is a method with the settings that make it a row of a table: a recipe, or a control without which two recipes
-cannot be told apart.
+An *arm* is a method with settings of its own, shown as one row of a table. It is a recipe, or a control that isolates
+one cause of a difference between recipes.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Arm:
 
     @property
     def adapts(self) -> list[str]:
-        """What a controller moves in it: epsilon, tau, both or neither."""
+        """What its controllers adapt: epsilon, tau, both or neither."""
         settings = RECIPES[self.method].settings
         moved = {"clip": "epsilon", "temperature": "tau"}
         return [value for key, value in moved.items() if settings.get(key) == "adaptive"]
@@ -112,7 +112,7 @@ GRID = {
 }
 KNOWN = [*GRID, *(name for name in FIELDS if name not in profiles.OF_THE_ARM)]
 LAUNCH = ("launcher", "ranks", "hostfile", "parallel", "master_port")
-# What may differ between a grid and its record without making another experiment of it.
+# Parameters in which a grid may differ from its record and still be the same experiment.
 FREE = {"run_mode", "methods", "seeds", "cross_starts", "data_dir", "memory_gb", "tokens_per_second",
         "tokens_per_second_probe", *LAUNCH}  # fmt: skip
 INDEX = "grid.json"  # the parameters of the grid that was run last, beside its runs
@@ -140,7 +140,7 @@ def parameters(notebook: str, namespace: dict) -> dict:
         notebook: its name in `params/`.
         namespace: the notebook's `globals()`.
     Raises:
-        ConfigError: one is unknown or mistyped, or there is no such profile. `plan` checks the ranges of runs.
+        ConfigError: a setting is unknown or mistyped, or there is no such profile. `plan` checks the ranges of runs.
     """
     params = profiles.parameters(notebook, namespace)
     check(params)
@@ -181,7 +181,7 @@ def plan(experiment: str, params: dict) -> list[PlannedRun]:
     A run's settings are the parameters, then the recipe of its method, then what its arm changes.
 
     Args:
-        experiment: name of the folder under `outputs/runs/`; a notebook's is its own name. There need be none.
+        experiment: name of the folder under `outputs/runs/`: a notebook's name, or any other.
         params: the grid's parameters.
     Raises:
         ConfigError: a parameter is unknown, missing, mistyped or out of range.
@@ -194,7 +194,7 @@ def plan(experiment: str, params: dict) -> list[PlannedRun]:
         if name == "start" and not params.get("train_problems"):  # else a seed has training problems of its own
             if model in [former for _, former in pairs[:i]]:
                 continue
-            seed = 0  # a start has one score: greedy evaluation draws nothing, and what is sampled is sampled once
+            seed = 0  # a start is evaluated once: greedy answers need no seed, and samples are drawn once
         config = _resolve(arm, seed, model, params, jobs.get((arm.follows, seed, start)))
         folder = None
         if config is not None:
@@ -215,7 +215,7 @@ def _pairs(seeds: list, models: list, cross: bool) -> list[tuple]:
 
 
 def _folder(experiment: str, profile: str, *run) -> Path:
-    """Where a run lies, or is to lie: the folder of the same run of another experiment, if that is finished."""
+    """The folder of a run: its own, or that of the same run in another experiment if only that one is finished."""
     own = paths.run_dir(experiment, profile, *run)
     others = [] if launch.is_finished(own) else sorted(paths.runs().glob(f"*/{profile}/{own.name}"))
     return next((folder for folder in others if launch.is_finished(folder)), own)
@@ -233,7 +233,7 @@ def _resolve(arm: Arm, seed: int, model: str, params: dict, leader: PlannedRun |
 
 
 def following(arm: Arm, config: TrainConfig, leader: TrainConfig, folder: Path) -> TrainConfig:
-    """An arm's configuration with the horizon that the run it follows gives: as many updates, or as much compute.
+    """An arm's configuration with a horizon from the run that it follows: as many updates, or as much compute.
 
     Args:
         config: the arm's, with any horizon.
@@ -248,7 +248,7 @@ def following(arm: Arm, config: TrainConfig, leader: TrainConfig, folder: Path) 
 
 
 def _as_many_rollouts(arm: Arm, params: dict) -> dict:
-    """A method that fixes its completions a prompt gets so many prompts that rollouts an update stay as they are."""
+    """The prompts per update of a method that fixes its group size: so many that rollouts per update stay the same."""
     settings = RECIPES[arm.method].settings
     if "group_size" not in settings:
         return {}
@@ -264,15 +264,15 @@ PLANNED = "This is a plan: nothing is run, and a notebook ends here. For results
 class Planned(Exception):
     """Ends a notebook after its plan: nothing was run that the cells below could show.
 
-    JupyterLab shows the words below and runs no further cell. Papermill takes a SystemExit without a message for the
-    end of a notebook, and not for a failure: its exit status is 0.
+    JupyterLab shows the words below and runs no further cell. Papermill treats a SystemExit without a message as the
+    end of a notebook, not as a failure: its exit status is 0.
     """
 
     def _render_traceback_(self) -> list[str]:  # what IPython shows of it
         return ["End of the plan."]
 
 
-Planned.__name__ = "SystemExit"  # papermill goes by the name; IPython would dress a true one up as an error
+Planned.__name__ = "SystemExit"  # papermill checks the name; IPython would show a real SystemExit as an error
 
 
 class GridInterrupted(KeyboardInterrupt):
@@ -282,7 +282,7 @@ class GridInterrupted(KeyboardInterrupt):
         return [str(self)]
 
 
-INTERRUPTED = "Interrupted. The same again goes on from here: finished runs are reused, others resumed."
+INTERRUPTED = "Interrupted. Run it again to go on from here: finished runs are reused, and the others are resumed."
 
 
 def run(experiment: str, params: dict) -> Results:
@@ -310,7 +310,7 @@ def run(experiment: str, params: dict) -> Results:
                 f"there is no record of {experiment} under profile {profile!r} to replay: set run_mode to train."
             )
         if changed := changes(params, record.meta["params"]):
-            print(f"The record was made with {'; '.join(changed)}. Yours need run_mode train.")
+            print(f"The record was made with {'; '.join(changed)}. To use your settings, set run_mode to train.")
         return record.only(methods)
     index = {"experiment": experiment, "profile": profile, "params": params}
     folder = paths.runs() / experiment / profile
@@ -362,8 +362,8 @@ def _launch(jobs: list[PlannedRun], params: dict) -> None:
 
 
 def changes(params: dict, recorded: dict) -> list[str]:
-    """The parameters that make another experiment of a grid than the recorded one, as text."""
-    recorded = TrainConfig().to_dict() | recorded  # a setting that is younger than the record was at its default
+    """The parameters that make a grid another experiment than the recorded one, as text."""
+    recorded = TrainConfig().to_dict() | recorded  # a setting added since the record was made had its default
     return [
         f"{name} {recorded.get(name)!r}, not {value!r}"
         for name, value in params.items()
@@ -430,7 +430,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     changed = {name: value for name in ("seeds", "data_dir") if (value := getattr(args, name))}
     if changed and args.command == "promote":
-        parser.error(f"{', '.join(changed)}: goes with record alone; promote takes the grid as it was run.")
+        parser.error(f"{', '.join(changed)}: only for record; promote takes the grid as it was run.")
     try:
         if args.command == "record":
             to = record(args.experiment, args.profile, changed, args.runs_to)

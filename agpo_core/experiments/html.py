@@ -16,7 +16,7 @@ PAGE = """{% extends "lab/index.html.j2" %}
 
 
 class _Renderer(IPythonRenderer):
-    """nbconvert's, with equations drawn and not left to a script."""
+    """nbconvert's renderer, with equations as MathML and not left to a script."""
 
     def inline_math(self, body: str) -> str:
         return convert(body)

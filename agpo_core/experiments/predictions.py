@@ -1,7 +1,7 @@
 """The questions of a notebook's *Predict* section, answered by number from the runs that the notebook shows.
 
 An answer whose arms were not run names them. Differences are paired, in points of the macro-average, ± their 95 %
-t-interval. Each interval stands by itself: it is the verdicts that correct for the number of comparisons.
+t-interval. These intervals are not corrected for the number of comparisons; the verdicts are.
 """
 
 import math
@@ -44,7 +44,7 @@ def _answered(results: Results, *answers: tuple[list[str], Callable[[Results], s
     lines = []
     for i, (needs, answer) in enumerate(answers, 1):
         missing = [ARMS[arm].title for arm in needs if arm not in set(results.runs["arm"])]
-        text = f"Not answered: not run were {', '.join(missing)}." if missing else answer(results)
+        text = f"Not answered, because not run: {'; '.join(missing)}." if missing else answer(results)
         lines.append(fill(text, bullet=f"{i}. "))
     return "\n".join(lines)
 
@@ -59,10 +59,10 @@ def fewer_updates(results: Results) -> str:
     for arm in arms_of(results.runs):
         if arm not in ("start", "grpo") and not ARMS[arm].follows:  # those have a horizon of their own
             ratio = of.loc[arm, "updates"] / of.loc["grpo", "updates"]
-            ratios[of.loc[arm, "tokens_probe"] > 0].append(f"{ARMS[arm].title} {ratio:.2f}")
-    lists = {True: "with a probe", False: "without one"}
+            ratios[of.loc[arm, "tokens_probe"] > 0].append(f"{ARMS[arm].title} ({ratio:.2f})")
+    lists = {True: "with a probe", False: "without a probe"}
     parts = [f"{lists[probe]}: {', '.join(of_kind)}" for probe, of_kind in ratios.items() if of_kind]
-    others = f" As a multiple of that, {'; '.join(parts)}." if parts else ""
+    others = f" Updates relative to GRPO's, {'; '.join(parts)}." if parts else ""
     return f"GRPO makes {of.loc['grpo', 'updates']:.1f} updates.{others}"
 
 
@@ -76,10 +76,10 @@ def entropy_at_the_floor(results: Results) -> str:
         return f"Not answered: with clip_entropy {params['clip_entropy']!r} the radius is not a multiple of H."
     floor = params["epsilon_min"] * updates["entropy"] / updates["epsilon_raw"]
     return (
-        f"With the signals of AGPO's runs Eq. 4 comes to ε_min at H = {floor.min():.2f} to {floor.max():.2f} nats "
-        f"(for the six numbers see exercise 2). H lay between {updates['entropy'].min():.2f} and "
-        f"{updates['entropy'].max():.2f} nats, and ε at its floor in {report.floor_share(updates, params):.0%} of "
-        "updates."
+        f"With the probe signals of AGPO's runs, Eq. 4 gives ε_min at H = {floor.min():.2f} to {floor.max():.2f} nats "
+        f"(exercise 2 computes it for the six numbers). In these runs H lay between {updates['entropy'].min():.2f} "
+        f"and {updates['entropy'].max():.2f} nats, and ε was at its floor in "
+        f"{report.floor_share(updates, params):.0%} of updates."
     )
 
 
@@ -94,28 +94,28 @@ def first_temperature(results: Results) -> str:
     above = sum(tau[0] > base for tau in runs)
     cooled = [int((tau <= base).argmax()) for tau in runs if (tau <= base).any()]  # updates before the first such one
     few, many = min(map(len, runs)), max(map(len, runs))
-    last = "In none of them does τ come down to τ_base"
+    last = "τ does not come down to τ_base in any of them"
     if cooled:
-        last = f"In {len(cooled)} of them τ comes down to τ_base, after {min(cooled)} updates at the earliest"
+        last = f"τ comes down to τ_base in {len(cooled)} of them, after {min(cooled)} updates at the earliest"
     return (
-        f"Above, because Eq. 12 gives τ_base (1 + λ U) and U is not negative: in {above} of {len(runs)} runs of "
-        f"{' and '.join(ARMS[arm].title for arm in arms)} the first τ lies above τ_base, on average "
-        f"{sum(tau[0] for tau in runs) / len(runs):.2f}. {last}; they make "
+        "Above: in the first update Eq. 12 gives τ_base (1 + λ U), and U is never negative. In "
+        f"{above} of {len(runs)} runs of {' and '.join(ARMS[arm].title for arm in arms)} the first τ lies above "
+        f"τ_base; its mean is {sum(tau[0] for tau in runs) / len(runs):.2f}. {last}; the runs make "
         f"{few if few == many else f'{few} to {many}'} updates."
     )
 
 
 def what_the_probe_costs(results: Results) -> str:
-    """AGPO against GRPO at equal tokens, updates and compute, and what is the probe's in it."""
+    """AGPO against GRPO at equal tokens, updates and compute, and what the probe's cost explains of it."""
     runs = results.runs
     compute = ""
     if "grpo_matched_compute" in set(runs["arm"]):
-        compute = f", at equal compute {_gap(runs, 'agpo', 'grpo_matched_compute')}"
+        compute = f"; at equal compute, {_gap(runs, 'agpo', 'grpo_matched_compute')}"
     return (
-        f"At equal tokens AGPO lies {_gap(runs, 'agpo', 'grpo')} from GRPO, at equal updates "
-        f"{_gap(runs, 'agpo', 'grpo_matched_updates')}{compute}. The difference at equal updates is the controllers', "
-        "because the probe's tokens do not count there. What the updates are worth that the probe takes: GRPO at "
-        f"AGPO's updates lies {_gap(runs, 'grpo_matched_updates', 'grpo')} from GRPO."
+        f"AGPO differs from GRPO by {_gap(runs, 'agpo', 'grpo')} at equal tokens; at equal updates, by "
+        f"{_gap(runs, 'agpo', 'grpo_matched_updates')}{compute}. The difference at equal updates is due to the "
+        "controllers, because the probe's tokens do not count there. The probe also takes updates away: GRPO with as "
+        f"few updates as AGPO differs from GRPO by {_gap(runs, 'grpo_matched_updates', 'grpo')}."
     )
 
 
@@ -127,11 +127,14 @@ def trained_on(results: Results) -> str:
     runs = _once_a_run(results.runs)
     sums = runs[runs["arm"] != "start"].groupby("arm")[["tokens_train", "tokens_probe"]].sum()
     share = (sums["tokens_train"] / sums.sum(axis=1)).sort_values()
-    fewer = [f"{ARMS[arm].title} {part:.0%}" for arm, part in share[share < share["grpo"]].items()]
+    fewer = [f"{ARMS[arm].title}: {part:.0%}" for arm, part in share[share < share["grpo"]].items()]
     if not fewer:
         return f"None: every method trains on {share['grpo']:.0%} of its tokens."
-    rest = "GRPO" if len(fewer) == len(share) - 1 else "GRPO and the others"
-    return f"Of the tokens that it generates a method trains on: {', '.join(fewer)}; {rest} {share['grpo']:.0%}."
+    rest = "GRPO trains" if len(fewer) == len(share) - 1 else "GRPO and the others train"
+    return (
+        f"These methods train on a smaller share of their tokens than GRPO: {'; '.join(fewer)}. "
+        f"{rest} on {share['grpo']:.0%}."
+    )
 
 
 def prompts_or_rollouts(results: Results) -> str:
@@ -139,15 +142,16 @@ def prompts_or_rollouts(results: Results) -> str:
     runs, params = results.runs, results.meta["params"]
     few, size = params["prompts_per_update"], params["group_size"]
     return (
-        f"A group of {size} gives the better baseline, {few * size} prompts the more varied batch; the scores say "
-        f"which weighs more here. REINFORCE++ with k = 1 lies {_gap(runs, 'reinforce_pp', 'grpo')} from GRPO, and "
-        f"{_gap(runs, 'reinforce_pp', 'reinforce_pp_k')} from its sibling with k > 1, which has the same normaliser "
-        f"and GRPO's {few} prompts. The sibling lies {_gap(runs, 'reinforce_pp_k', 'grpo')} from GRPO."
+        f"A group of {size} gives the better baseline, and {few * size} prompts give the more varied batch. The scores "
+        f"say which matters more here. REINFORCE++ (k = 1) differs from GRPO by {_gap(runs, 'reinforce_pp', 'grpo')}. "
+        f"It differs by {_gap(runs, 'reinforce_pp', 'reinforce_pp_k')} from REINFORCE++ (k > 1), which has the same "
+        f"normaliser, and GRPO's {few} prompts. REINFORCE++ (k > 1) differs from GRPO by "
+        f"{_gap(runs, 'reinforce_pp_k', 'grpo')}."
     )
 
 
 def free_probe(results: Results) -> str:
-    """Whether a free probe heats itself without end."""
+    """Whether a free probe raises its own temperature without end."""
     params = results.meta["params"]
     arms = [arm for arm in ("grpo_ats", "agpo") if arm in set(results.runs["arm"])]
     gains = {arm: report.feedback(results.traces, arm, params)["gain"] for arm in arms if params["sensitivity"]}
@@ -155,31 +159,34 @@ def free_probe(results: Results) -> str:
     last = tau.loc[tau.groupby(["seed", "start"])["update"].idxmax(), "tau"]
     text = ""
     if gains:
-        shares = ", ".join(f"{gain:.0%} of itself ({ARMS[arm].title})" for arm, gain in gains.items())
-        end = "so it dies out" if max(gains.values()) < 1 else "so it need not die out"
-        text = f"As estimated from the arms with a real probe, a rise of τ returns {shares}, {end}. "
+        shares = " and ".join(f"{gain:.0%} ({ARMS[arm].title})" for arm, gain in gains.items())
+        end = "so a rise dies out" if max(gains.values()) < 1 else "so a rise need not die out"
+        text = f"The arms with a real probe give an estimate: a rise of τ feeds back {shares} of itself, {end}. "
     return (
-        f"{text}In the runs of AGPO with the free probe τ lies between {tau['tau'].min():.2f} and "
-        f"{tau['tau'].max():.2f} (its bounds are {params['tau_min']:g} and {params['tau_max']:g}), and at "
-        f"{last.mean():.2f} in the last update."
+        f"{text}In the runs of AGPO with the free probe, τ lies between {tau['tau'].min():.2f} and "
+        f"{tau['tau'].max():.2f} (its bounds are {params['tau_min']:g} and {params['tau_max']:g}). Its mean in the "
+        f"last update is {last.mean():.2f}."
     )
 
 
 def critic(results: Results) -> str:
     """How much of the variance of the returns a critic explains, and whether PPO gains by it."""
-    gap = f"PPO with a value head lies {_gap(results.runs, 'ppo', 'grpo')} from GRPO."
+    gap = f"PPO with a value head differs from GRPO by {_gap(results.runs, 'ppo', 'grpo')}."
     name = "explained_variance"
     if name not in results.traces or results.traces[name].isna().all():
-        return f"These runs did not keep what the critic explains. {gap}"
+        return f"These runs did not log how much of the variance the critic explains. {gap}"
     parts, lowest = [], 0.0
     for arm in arms_of(results.traces[results.traces[name].notna()]):
         updates = _updates(results, arm).dropna(subset=[name])
         order = updates.groupby(["seed", "start"])["update"]
         first, last = (updates.loc[of, name].mean() for of in (order.idxmin(), order.idxmax()))
-        parts.append(f"{ARMS[arm].title} {first:.0%} and {last:.0%}")
+        parts.append(f"{ARMS[arm].title}: {first:.0%}, then {last:.0%}")
         lowest = min(lowest, first, last)
-    below = " (A critic below 0 is worse than the returns' mean.)" if lowest < 0 else ""
-    return f"Of the variance of the returns, in the first update and in the last: {', '.join(parts)}.{below} {gap}"
+    below = " (A negative share means that the critic predicts worse than the mean return.)" if lowest < 0 else ""
+    return (
+        "Share of the returns' variance that the critic explains in the first and then in the last update: "
+        f"{'; '.join(parts)}.{below} {gap}"
+    )
 
 
 # -- learn_02 ----------------------------------------------------------------------------------
@@ -193,8 +200,8 @@ def freed_radius(record: Results | None) -> str:
     floor = report.floor_share(_updates(record, "agpo"), record.meta["params"])
     return fill(
         f"In the record of Table 1 ({record.title}) AGPO's ε lies at its floor in {floor:.0%} of updates. AGPO scores "
-        f"{mean['agpo']:.1f} %, with H/EMA(H) {mean['agpo_relative_entropy']:.1f} %: a paired difference of "
-        f"{_gap(record.runs, 'agpo_relative_entropy', 'agpo')}."
+        f"{mean['agpo']:.1f} %, and AGPO with H/EMA(H) scores {mean['agpo_relative_entropy']:.1f} %. The paired "
+        f"difference is {_gap(record.runs, 'agpo_relative_entropy', 'agpo')}."
     )
 
 
@@ -211,7 +218,7 @@ def _updates(results: Results, arm: str) -> pd.DataFrame:
 
 
 def _gap(runs: pd.DataFrame, arm: str, baseline: str) -> str:
-    """A paired difference in words, and whether its interval leaves out zero."""
+    """A paired difference in words, and whether its interval excludes zero."""
     interval = t_interval(paired(runs, arm, baseline))
     return f"{interval.text('+')} points ({_zero(interval)})"
 
@@ -219,4 +226,4 @@ def _gap(runs: pd.DataFrame, arm: str, baseline: str) -> str:
 def _zero(interval: Interval) -> str:
     if math.isnan(interval.half):
         return "no interval"
-    return "zero lies outside" if interval.low > 0 or interval.high < 0 else "zero lies within"
+    return f"the interval {'excludes' if interval.low > 0 or interval.high < 0 else 'includes'} zero"

@@ -1,18 +1,19 @@
-"""The settings of a notebook or an experiment under a profile, laid together from the files in `params/`.
+"""The settings of a notebook or an experiment under a profile, merged from the files in `params/`.
 
-    what trains, a grid        base.yaml           < PROFILE.yaml < NAME.PROFILE.yaml
-    what trains nothing        NAME.base.yaml                     < NAME.PROFILE.yaml
+    it trains a grid of runs   base.yaml           < PROFILE.yaml < NAME.PROFILE.yaml
+    it trains nothing          NAME.base.yaml                     < NAME.PROFILE.yaml
 
-Base names every setting, with its default. Each file after it holds what differs from those before; NAME.PROFILE.yaml
-need not exist. A notebook lays the files together itself, so that a run is the same on every route: the profile may be
-named in the notebook's own cell, by `papermill -p profile paper`, by `papermill -f params/paper.yaml`, or by
-`python -m agpo_core.experiments.reproduce --profile paper`. Over the files lies what a cell assigns:
+The base file names every setting, with its default. Each later file holds what differs, and outranks those before it;
+NAME.PROFILE.yaml need not exist. A notebook merges the files itself, so that a run is the same however the profile is
+named: in the notebook's own cell, by `papermill -p profile paper`, by `papermill -f params/paper.yaml`, or by
+`python -m agpo_core.experiments.reproduce --profile paper`. What a cell assigns outranks the files:
 
-1. In the notebook's own parameter cell None says "as the profile has it". A setting that may be null is no knob there.
-2. The cell that papermill injects outranks the own one. Two things in it are no edits of a reader:
-   - `-f params/paper.yaml` injects the profile's whole file. A value that is still the file's is read from the file, in
-     its place among the layers: injected, it would outrank NAME.paper.yaml.
-   - An injected cell that names a profile speaks for the whole: the own cell's `run_mode` gives way to the files'.
+1. In the notebook's own parameter cell None means "as the profile has it". Settings that may be null are not listed in
+   that cell.
+2. The cell that papermill injects outranks the notebook's own cell. Two things in it do not count as edits:
+   - `-f params/paper.yaml` injects the profile's whole file. A value that equals the file's keeps the file's rank: as
+     an injected value it would outrank NAME.paper.yaml.
+   - Where the injected cell names a profile, the own cell's `run_mode` gives way to that of the files.
 """
 
 import ast
@@ -29,7 +30,7 @@ from agpo_core.tasks import TASKS
 
 BASE = "base"  # the file of defaults; no profile
 OF_THE_ARM = ("method", "seed", "model", "clip", "temperature")  # set by arm, seed and start, and by no file
-PARAMETERS = "# Parameters"  # the first line of papermill's cell; that of a notebook's own goes on after it
+PARAMETERS = "# Parameters"  # all of the first line of papermill's cell, and the beginning of a notebook's own
 
 
 def profile_file(profile: str) -> Path:
@@ -38,12 +39,12 @@ def profile_file(profile: str) -> Path:
 
 
 def notebook_file(notebook: str, profile: str) -> Path:
-    """What one notebook has otherwise, or alone; the file need not exist."""
+    """The settings that one notebook changes or adds; the file need not exist."""
     return paths.params() / f"{notebook}.{profile}.yaml"
 
 
 def names() -> list[str]:
-    """The profiles that there are."""
+    """The names of all profiles."""
     return sorted(f.stem for f in paths.params().glob("*.yaml") if "." not in f.stem and f.stem != BASE)
 
 
@@ -54,7 +55,7 @@ def base_file(notebook: str) -> Path:
 
 
 def trains(notebook: str) -> bool:
-    """Whether it has a grid of runs, and not parameters of its own alone."""
+    """Whether the notebook has a grid of runs; if not, all its parameters are its own."""
     return base_file(notebook) == profile_file(BASE)
 
 
@@ -85,14 +86,15 @@ def settings(notebook: str, profile: str) -> dict:
 
 
 def parameters(notebook: str, namespace: dict, **least: float) -> dict:
-    """A notebook's settings in effect: the files', and over them what its parameter cells assign (see above).
+    """A notebook's settings in effect: those of the files, and what its parameter cells assign (see above).
 
     The notebook's variables are set to them, so that its cells read the settings by their names.
 
     Args:
         notebook: its name in `params/`.
         namespace: the notebook's `globals()`.
-        least: the smallest number that a setting, or each of its items, may be; ranges of `TrainConfig` hold anyway.
+        least: the smallest number that a setting, or each of its items, may be; the ranges of `TrainConfig` are always
+            checked.
     Raises:
         ConfigError: an unknown name, a value of another kind than the default or out of range, no such profile.
     """
@@ -108,7 +110,7 @@ def parameters(notebook: str, namespace: dict, **least: float) -> dict:
 
 
 def show(notebook: str, params: dict) -> None:
-    """Print all settings in effect, each with what it is; a star marks those that differ from the base file."""
+    """Print all settings in effect, each with its comment; a star marks those that differ from the base file."""
     file = base_file(notebook)
     base, said = read(file), _comments(file.read_text(encoding="utf-8"))
     print(f"* differs from params/{file.name}")
@@ -139,11 +141,11 @@ def _comments(text: str) -> dict[str, str]:
 
 
 def _given(namespace: dict, known: list[str]) -> dict:
-    """What the parameter cells assign that is an edit: the own cell, and the one that papermill injects.
+    """The edits in the parameter cells: the notebook's own cell, and the one that papermill injects.
 
-    Of each the last run counts, and of the two the later one. Values are read from the cells: the variables may hold
-    what `parameters` set them to under another profile. Where the kernel keeps no history, as under nbval, the
-    variables of known names are all there is.
+    Only the last run of each cell counts, and the cell that ran later outranks the other. Values are read from the
+    cells' source, because the variables may hold what `parameters` set under another profile. Where the kernel keeps no
+    history, as under nbval, the variables of known names are used.
     """
     cells = {}
     if not any(namespace.get("In", [])):
@@ -167,7 +169,7 @@ def _given(namespace: dict, known: list[str]) -> dict:
 
 
 def _assigned(cell: str, namespace: dict) -> dict:
-    """The names that a cell assigns; a value that is no literal is the variable's."""
+    """The names that a cell assigns, with their values; a value that is not a literal is read from the variable."""
     found = {}
     for statement in ast.parse(cell).body:
         targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
@@ -219,7 +221,7 @@ def _kind(default):
 
 
 def _check_ranges(params: dict, least: dict) -> None:
-    """Refuse what a notebook cannot compute with: outside the range of `TrainConfig`, below `least`, there twice."""
+    """Refuse values that are outside the range of `TrainConfig`, below `least`, not finite, repeated or missing."""
     TrainConfig.from_dict({name: value for name, value in params.items() if name in FIELDS})
     refuse_unknown_tasks(params)
     _refuse_unknown_model(params)
@@ -237,7 +239,7 @@ def _check_ranges(params: dict, least: dict) -> None:
 
 
 def _refuse_unknown_model(params: dict) -> None:
-    """Refuse at once a start that is not on this machine: a lesson waits for no hub."""
+    """Refuse a start that is not on this machine: a lesson downloads nothing."""
     if "model" in params:
         if not Path(model_source(params["model"])).is_dir():
             shipped = ", ".join(embedded_models())
@@ -245,10 +247,10 @@ def _refuse_unknown_model(params: dict) -> None:
 
 
 def refuse_unknown_tasks(params: dict) -> None:
-    """Refuse a task that there is not, wherever tasks are named.
+    """Refuse an unknown task in every setting that names tasks.
 
     Raises:
-        ConfigError: the message names the setting, and what may have been meant.
+        ConfigError: the message names the setting, and suggests a task.
     """
     for setting in ("tasks", "test_tasks", "decontaminate"):
         for name in params.get(setting, []):

@@ -1,4 +1,4 @@
-"""Write the tables of the README files from what they state: the record, the tasks, the logged metrics.
+"""Write the tables of the README files from their sources: the record, the tasks, the logged metrics.
 
     python -m agpo_core.experiments.readme
 
@@ -27,13 +27,13 @@ TABLE1, METHODS = "agpo_table1_main_results", "methods_overview"
 HOLM = "p is corrected by Holm over all differences of the table."
 LEARNED = {"4,000": "rpp_table1_general_rlhf", "500": "rpp_table1_weak_reward"}  # pairs of the reward model: record
 
-# Tables of recorded experiments by `arm_tables`. name: (what a row is, what the parts beneath each other are; "" for a
-# table alone, {part: (record, maker of its table)}).
+# Tables of recorded experiments by `arm_tables`. name: (what a row is, what tells the stacked parts apart or "" for a
+# single part, {part: (record, function that makes its table)}).
 OF_ARMS = {
     # R++ Table 1, the 2 x 2 on learned rewards, for each quality of the reward model; its main effects
     "learned": ("arm", "pairs", {pairs: (record, arm_tables.rlhf) for pairs, record in LEARNED.items()}),
     "effects": ("effect", "pairs", {pairs: (record, arm_tables.main_effects) for pairs, record in LEARNED.items()}),
-    # R++ Table 2, what thirty training problems leave of the others
+    # R++ Table 2, thirty training problems, tested on others
     "few": ("arm", "", {"": ("rpp_table2_small_data_overfitting", arm_tables.few_problems)}),
     # R++ Fig. 4, Knights and Knaves by number of people
     "knights": ("arm", "", {"": ("rpp_fig4_knights_knaves", arm_tables.by_task)}),
@@ -46,7 +46,7 @@ OF_ARMS = {
         },
     ),
 }  # fmt: skip
-# Grids whose arms stand in a row each. name: (record, the arm that the others are held against)
+# Grids with one row per arm. name: (record, the arm that the others are compared with)
 OVERVIEWS = {"methods": (METHODS, "grpo"), "ablations": ("recipes_learn", "agpo"), "mixed": ("mixed_scaling", "grpo")}
 # Tables that a command wrote with its record, as lines under "table". name: file in outputs/reference
 AS_RECORDED = {"speed": "bench/core.json", "grading": "bench/grading.json", "golds": "golds.json"}
@@ -99,7 +99,7 @@ def _counted(found) -> str:
 
 
 def results() -> str:
-    """Each arm of the recorded Table 1, in a row."""
+    """The recorded Table 1, one row per arm."""
     record = records.load(TABLE1, "tiny")
     runs = record.runs
     budgets = report.budgets(runs)
@@ -117,7 +117,7 @@ def results() -> str:
 
 
 def overview(name: str) -> str:
-    """A table of OVERVIEWS: each arm of a recorded grid, in a row, beside one of them."""
+    """A table of OVERVIEWS: one row per arm of a recorded grid, compared with one of the arms."""
     record, baseline = OVERVIEWS[name]
     runs = records.load(record, "tiny").runs
     rows = report.overview(runs, baseline).reset_index(names="method")
@@ -125,7 +125,7 @@ def overview(name: str) -> str:
 
 
 def controls() -> str:
-    """Differences that were measured and about which no paper claims anything, of the two recorded comparisons."""
+    """The measured differences about which no paper claims anything, from the two recorded comparisons."""
     tables, found = [], []
     for experiment in (TABLE1, METHODS):
         runs = records.load(experiment, "tiny").runs
@@ -151,7 +151,7 @@ def controls() -> str:
 
 
 def of_arms(name: str) -> str:
-    """A table of OF_ARMS: its parts beneath each other, their keys in a column; a table alone has no such column."""
+    """A table of OF_ARMS: its parts stacked, with their keys in a column; a single part has no such column."""
     row, part, makers = OF_ARMS[name]
     tables = {key: make(records.load(record, "tiny")) for key, (record, make) in makers.items()}
     corners = dict.fromkeys(table.columns.name for table in tables.values())
@@ -180,7 +180,7 @@ def _markdown(table: pd.DataFrame, *notes: str) -> str:
 
 
 def small() -> str:
-    """The recorded runs of a real language model, each in a row beside its start."""
+    """The recorded runs of a real language model, one row each, with the score of its start."""
     columns = ("task", "updates", "reward, first and last four", "τ, lowest to highest", "ε, lowest to highest",
                "greedy on test, before and after", "seconds")  # fmt: skip
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
@@ -203,7 +203,7 @@ def small() -> str:
 
 
 def evaluation() -> str:
-    """The recorded evaluations of the small model, a row a task and metric."""
+    """The recorded evaluations of the small model, one row per task and metric."""
     tables = [pd.read_csv(path) for path in sorted(paths.reference().glob("small/evaluation*/table.csv"))]
     rows = [
         {
@@ -298,7 +298,7 @@ def benchmarks() -> str:
     return listing.markdown()
 
 
-TABLES = {  # name, as its markers write it: what gives its text
+TABLES = {  # name in the markers: function that gives the text
     **{table.__name__: table for table in (
         coverage, results, controls, small, evaluation, tasks, metrics, claims, faults, throughput, benchmarks)},
     **{name: partial(overview, name) for name in OVERVIEWS},

@@ -3,10 +3,10 @@
 Two tables hold everything that the notebooks show:
 
 * runs    one row for each arm x seed x start x task
-* traces  one row for each update of a run; row 0 holds the start's score on dev
+* traces  one row for each update of a run; row 0 holds the supervised start's score on dev
 
-A record is these two as CSV, rounded to five significant digits, beside `meta.json`: parameters,
-commits, versions, hardware, and the hash of every run.
+A record is these two tables as CSV, rounded to five significant digits, and a `meta.json` with parameters, commits,
+versions, hardware, and the hash of every run.
 """
 
 import math
@@ -23,13 +23,13 @@ RUN_COLUMNS = [
     "arm", "seed", "start", "task",
     "score", "macro",  # share of the test problems solved, [0, 1]
     "problems", "updates",
-    "tokens_train", "tokens_probe", "tokens_last",  # of the run; of its last update
-    "seconds",  # in updates, evaluation apart
+    "tokens_train", "tokens_probe", "tokens_last",  # in the two phases of the run; in its last update
+    "seconds",  # spent in updates, without evaluation
     "horizon_unit", "horizon", "hash",
     "memory_mb",  # peak of the process above what it held before the model was loaded
     "grad_norm_variance",  # of ‖∇L‖₂ before clipping, over all gradient steps (AGPO §4.5)
 ]  # fmt: skip
-LOGGED = [  # of an update, see metrics.LOGGED: every signal and every output of a controller
+LOGGED = [  # for each update, every signal and every output of a controller; metrics.LOGGED defines them
     "reward", "reward_std", "equal_groups", "length",
     "sigma", "skewness", "vote_entropy", "entropy", "step_kl", "step_kl_used", "reference_kl",
     "tau", "tau_raw", "epsilon", "epsilon_raw", "epsilon_at_bound",
@@ -43,17 +43,18 @@ TRACE_COLUMNS = [
     "grad_norm_sd",  # over the update's gradient steps
     *LOGGED,
 ]  # fmt: skip
-# Further columns, in tables of runs that have them
-SAMPLED = ["gold", "score", "kl", "length"]  # reward_model.appraise: in runs `sampled_`, on test; in traces `dev_`
+# Further columns, only in tables whose runs have them
+SAMPLED = ["gold", "score", "kl", "length"]  # by reward_model.appraise; sampled_* in runs (on test), dev_* in traces
 TOOL_USE = ["tool_share", "tool_calls", "tool_failures"]  # of an update's training rollouts
-PASSES = (1, 16)  # k of pass@k, where as many completions a problem were sampled (R++ Table 2)
+PASSES = (1, 16)  # k of pass@k, where at least k completions per problem were sampled (R++ Table 2)
 SCORES = [f"{on}{name}" for on in ("", "train_") for name in ("score", *(f"pass_{k}" for k in PASSES))]  # test, train
 DIGITS = 5  # significant, in a record
+SCALES = {"tiny": "micro scale"}  # how titles name a profile; others go by their names
 
 
 @dataclass
 class Results:
-    """What a grid gave: two tables, and where they come from."""
+    """The results of a grid: two tables, and where they come from."""
 
     runs: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RUN_COLUMNS))
     traces: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=TRACE_COLUMNS))
@@ -61,7 +62,7 @@ class Results:
 
     @property
     def title(self) -> str:
-        """Profile, seeds and starts, for the titles of figures."""
+        """Scale, seeds and starts, for the titles of figures."""
         if self.runs.empty:
             return "nothing was run"
         trained = self.runs[self.runs["arm"] != "start"]
@@ -70,10 +71,12 @@ class Results:
         if len(seeds) <= 3:
             shown = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
         starts = self.runs["start"].nunique()
-        return f"profile {self.meta['profile']}, {shown}, {starts} start{'s' * (starts > 1)}"
+        profile = self.meta["profile"]
+        scale = SCALES.get(profile, f"profile {profile}")
+        return f"{scale}, {shown}, {starts} start{'s' * (starts > 1)}"
 
     def only(self, arms) -> "Results":
-        """The same without the other arms."""
+        """The results of the given arms alone."""
         keep = [table[table["arm"].isin(arms)] for table in (self.runs, self.traces)]
         meta = dict(self.meta)
         if "warnings" in meta:
@@ -116,7 +119,7 @@ def _jsonl(path: Path) -> list[dict]:
 
 
 def _with(rows: list[dict], columns: list[str], further: list[str]) -> list[str]:
-    """The columns, and those of the further ones that some row has."""
+    """`columns`, and then each of `further` that some row has."""
     return columns + [name for name in further if any(name in row for row in rows)]
 
 
@@ -155,11 +158,11 @@ def _run_rows(key: dict, updates: list, evaluations: dict, config: TrainConfig, 
 
 
 def _scores(point: dict, task: str, on: str = "") -> dict:
-    """A task's greedy score and pass@k of its sampled completions, means over problems; none where it was not asked."""
+    """A task's greedy score and the pass@k of its samples, as means over problems; empty if it was not evaluated."""
     if task not in point["score"]:
         return {}
     n = point.get("samples", 0)
-    right = point.get("right", {}).get(task)  # None: its rewards leave [0, 1]
+    right = point.get("right", {}).get(task)  # None: its rewards lie outside [0, 1]
     tries = () if right is None else (k for k in PASSES if k <= n)
     passes = {k: metrics.pass_at_k(n, right, k).mean().item() for k in tries}
     return {f"{on}score": point["score"][task], **{f"{on}pass_{k}": value for k, value in passes.items()}}
@@ -188,7 +191,7 @@ def _trace(key: dict, updates: list, evaluations: dict) -> pd.DataFrame:
 
 
 def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> dict:
-    """Where the numbers come from; what all runs share is said once."""
+    """Where the numbers come from; what all runs share is stated once."""
     shared = {
         name: _distinct(record[name] for record in records)
         for name in ("commit", "numerics_version", "python", "versions", "hardware")
@@ -206,7 +209,7 @@ def _meta(experiment: str, profile: str, params: dict, records: list[dict]) -> d
 
 
 def without_folders(value):
-    """Of an absolute path its last part: a record names no folder of the machine that made it."""
+    """Cut an absolute path to its last part: a record names no folder of the machine that made it."""
     if isinstance(value, list):
         return [without_folders(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
@@ -221,7 +224,7 @@ def _distinct(values) -> list:
 
 
 def folder(experiment: str, profile: str) -> Path:
-    """Where a record lies."""
+    """The folder of a record."""
     return paths.reference() / profile / experiment
 
 

@@ -1,4 +1,4 @@
-"""Execute notebooks in place, as they are committed: every cell, in order, from the record.
+"""Execute the committed notebooks in place: every cell, in order, with the recorded runs.
 
     python -m agpo_core.experiments.refresh                            all notebooks
     python -m agpo_core.experiments.refresh agpo_table1_main_results   one
@@ -33,9 +33,9 @@ def refresh(name: str) -> None:
     )  # fmt: skip
     client.execute()
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):  # a slider's model is gone with the kernel; its text stays
+        for output in cell.get("outputs", []):  # a slider does not work without its kernel; its text stays
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
-    notebook.metadata = METADATA  # without the version of this Python
+    notebook.metadata = METADATA  # leaves out the version of this Python
     nbformat.write(notebook, path)
 
 

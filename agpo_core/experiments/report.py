@@ -20,7 +20,7 @@ from agpo_core.tasks import get_task
 def measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The measured table, arms x macro-average and tasks: test score in %, mean ± t-interval.
 
-    Its corner says what the intervals speak of (comparison.spread).
+    Its corner says whether the intervals go over seeds or over starts (comparison.spread).
     """
     rows = {}
     for arm in arms_of(runs):
@@ -28,7 +28,7 @@ def measured(runs: pd.DataFrame) -> pd.DataFrame:
         cells = {"macro": macro(runs[runs["arm"] == arm])}
         cells |= {task: 100 * of_arm.loc[of_arm["task"] == task, "score"] for task in tasks_of(runs)}
         rows[ARMS[arm].title] = {
-            # The starts are all there are, not a sample of runs: no interval.
+            # These are all starts, not a sample of them: no interval.
             name: f"{values.mean():.1f}" if arm == "start" else t_interval(values).text()
             for name, values in cells.items()
         } | {"runs": str(len(cells["macro"]))}
@@ -41,7 +41,7 @@ def about(runs: pd.DataFrame) -> str:
 
 
 def gaps(runs: pd.DataFrame, baseline: str = "grpo") -> dict[str, tuple[str, str]]:
-    """Of each arm its paired difference from the baseline, mean ± t-interval, and Holm's p over all of these, as text.
+    """Each arm's paired difference from the baseline, mean ± t-interval, and its p, corrected by Holm, as text.
 
     Both are empty for the baseline and the supervised start.
     """
@@ -59,7 +59,7 @@ def p_cell(p: float) -> str:
 def differences(runs: pd.DataFrame, baseline: str = "grpo") -> pd.DataFrame:
     """What every arm gains over its start, and how it differs from the baseline, paired; points.
 
-    p is Holm's over all differences from the baseline. The table's corner says what the intervals speak of.
+    p is corrected by Holm over all differences from the baseline. The table's corner says what the intervals go over.
     """
     rows = {}
     for arm, (gap, p) in gaps(runs, baseline).items():
@@ -98,12 +98,12 @@ def budgets(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def overview(runs: pd.DataFrame, baseline: str = "grpo") -> pd.DataFrame:
-    """A method a row: what it reached, what it spent, what it needed; means over runs, ± 95 % t-interval.
+    """One row per method: what it reached, what it spent, what it needed; means over runs, ± 95 % t-interval.
 
-    p is Holm's over all differences from the baseline. The table's corner says what the intervals speak of.
-    Var ‖∇‖ is the variance of the gradient norm before clipping (AGPO §4.5), its median over runs as a ratio to the
-    baseline's: one spike in one run would rule a mean. Memory is the peak of a run's process above what its libraries
-    take.
+    p is corrected by Holm over all differences from the baseline. The table's corner says what the intervals go over.
+    Var ‖∇‖ is the variance of the gradient norm before clipping (AGPO §4.5): its median over runs, divided by the
+    baseline's, because one spike in one run would dominate a mean. Memory is the peak of a run's process above what its
+    libraries take.
     """
     rows = {}
     reference = _by_run(runs, baseline)["grad_norm_variance"].median()
@@ -132,7 +132,7 @@ def _by_run(runs: pd.DataFrame, arm: str) -> pd.DataFrame:
 
 
 def warnings(results: Results) -> str:
-    """What the runs warned of, each sentence once, with the arms and the number of runs that said it."""
+    """The warnings of the runs, each once, with the arms and the number of runs that gave it."""
     heard = {}
     for line in results.meta.get("warnings", []):
         # Shares and temperatures differ from run to run; the sentence up to its first number is the same.
@@ -147,12 +147,12 @@ def warnings(results: Results) -> str:
 
 
 def feedback(traces: pd.DataFrame, arm: str, params: dict) -> dict[str, float]:
-    """How much a hotter sampler raises the uncertainty that would set its own temperature, if there were no probe.
+    """How much a rise of τ raises the uncertainty that would set the next τ, if rollouts took the probe's place.
 
     slope  least-squares slope, through zero, of U(rollouts at τ_t) - U(probe at τ_base) against τ_t - τ_base
     gain   λ τ_base slope: what a rise of τ by one adds to the next τ, where a free probe closes the loop
 
-    A gain well below 1 dies out; 1 or more would run away to a bound.
+    With a gain well below 1 a rise dies out; with 1 or more, τ would run away to a bound.
     """
     updates = traces[traces["arm"] == arm].dropna(subset=["uncertainty_train"])
     heat = updates["tau"] - params["tau_base"]
@@ -252,16 +252,16 @@ def reading(results: Results, judged: pd.DataFrame) -> str:
 
 
 def _answer(judged: pd.DataFrame) -> list[str]:
-    """Whether AGPO pays, with the probe's cost in the balance and apart; nothing where it was not run."""
+    """Whether AGPO scores higher, with and without the probe's cost; nothing where AGPO was not run."""
     rows = judged[judged["n"] > 0].set_index(["arm", "baseline"])
     found = []
     equal = {"tokens": "grpo", "updates": "grpo_matched_updates", "compute": "grpo_matched_compute"}
     for what, baseline in equal.items():
         if ("agpo", baseline) in rows.index:
             row = rows.loc[("agpo", baseline)]
-            judgement = "" if row["verdict"] == "no claim" else f" ({row['verdict']})"
-            found.append(f"at equal {what} AGPO lies {row['mean']:+.1f} points from GRPO{judgement}")
-    return [f"The question's answer at this scale: {'; '.join(found)}."] if found else []
+            judgement = "" if row["verdict"] == "no claim" else f" (the claim is {row['verdict']})"
+            found.append(f"{row['mean']:+.1f} points at equal {what}{judgement}")
+    return [f"The question's answer at this scale: AGPO differs from GRPO by {', '.join(found)}."] if found else []
 
 
 def _order(runs: pd.DataFrame) -> str:
@@ -277,9 +277,9 @@ def _counts(judged: pd.DataFrame) -> str:
     total = int((judged["verdict"] != "no claim").sum())
     if not total:
         return "No claim of the papers is about these arms."
-    sentence = f"Of {total} claims at this scale: {', '.join(found)}."
+    sentence = f"Verdicts at this scale on {total} pair{'s' * (total > 1)} with a claim: {', '.join(found)}."
     if counts.get("inconclusive"):
-        sentence += " Inconclusive means that neither direction is shown, not that there is none."
+        sentence += " Inconclusive means that neither direction is shown; a difference may still exist."
     return sentence
 
 
@@ -291,15 +291,15 @@ def _seeds_of_starts(results: Results) -> list[str]:
     if len(set(counts.values())) < 2:
         return []
     shares = ", ".join(f"{start} {n}" for start, n in counts.items())
-    return [f"The starts did not have equally many seeds: {shares}. A mean over runs gives each its share."]
+    return [f"The starts did not have equally many seeds: {shares}. A mean over runs weights them accordingly."]
 
 
 def _epsilon(arm: str, updates: pd.DataFrame, params: dict) -> str:
     low, high = updates["epsilon_raw"].min(), updates["epsilon_raw"].max()
     return (
-        f"{ARMS[arm].title}: ε lies at its floor {params['epsilon_min']} in "
-        f"{floor_share(updates, params):.0%} of updates; unclipped, Eq. 4 gives {low:.3f} to "
-        f"{high:.3f}, at H = {updates['entropy'].min():.2f} to {updates['entropy'].max():.2f} nats."
+        f"{ARMS[arm].title}: ε lies at its floor, {params['epsilon_min']}, in "
+        f"{floor_share(updates, params):.0%} of updates. Before its bounds, Eq. 4 gives {low:.3f} to "
+        f"{high:.3f}, with H from {updates['entropy'].min():.2f} to {updates['entropy'].max():.2f} nats."
     )
 
 
@@ -308,8 +308,8 @@ def _tau(arm: str, updates: pd.DataFrame, params: dict) -> str:
     last = updates.loc[updates.groupby(["seed", "start"])["update"].idxmax()]
     caught_up = (last["uncertainty_baseline"] / last["uncertainty"]).mean()
     return (
-        f"{ARMS[arm].title}: τ runs from {tau.min():.2f} to {tau.max():.2f} and is below τ_base in "
-        f"{cooled_share(updates, params):.0%} of updates; at the end the baseline Ū has reached "
+        f"{ARMS[arm].title}: τ ranges from {tau.min():.2f} to {tau.max():.2f} and is below τ_base in "
+        f"{cooled_share(updates, params):.0%} of updates. At the end the baseline Ū has reached "
         f"{caught_up:.0%} of U."
     )
 
@@ -334,7 +334,7 @@ def summary(results: Results, pairs: list[Pair], record: Results | None) -> str:
 
 
 def _noted(table: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """A table, and under it what its intervals speak of."""
+    """A table, and under it the sentence about its intervals (comparison.speaks)."""
     note = speaks(about(runs))
     return "\n\n".join([text(table.rename_axis(columns=None)), *([fill(note)] if note else [])])
 
@@ -348,7 +348,7 @@ def write_summary(results: Results, pairs: list[Pair], record: Results | None) -
 
 
 def provenance(results: Results) -> str:
-    """Where the numbers come from, a line each."""
+    """Where the numbers come from, one line each."""
     names = ("experiment", "profile", "commit", "numerics_version", "python", "versions",
              "hardware", "command", "started", "finished")  # fmt: skip
     rows = {name: _plain(results.meta.get(name)) for name in names}

@@ -1,10 +1,10 @@
 """Execute notebooks headless, with the parameters of a profile.
 
 `python -m agpo_core.experiments.reproduce --profile tiny agpo_table1_main_results` checks the files in `params/` that
-speak for the notebook under that profile (see `profiles`) before anything runs. It then tells the notebook its profile
-and, where it has one, its `run_mode`: train what is missing. The notebook lays its settings together itself, as it does
-under plain papermill. Papermill executes the notebook; what it prints is shown as it comes. The executed notebook, an
-HTML copy and the `summary.txt` that the notebook writes lie in `outputs/runs/<notebook>/<profile>/`.
+apply to the notebook under that profile (see `profiles`) before anything runs. It then gives the notebook its profile
+and, where the notebook has a `run_mode`, the one that trains what is missing. The notebook merges its settings itself,
+as it does under plain papermill. Papermill executes the notebook; what it prints is shown as it comes. The executed
+notebook, an HTML copy and the `summary.txt` that the notebook writes are in `outputs/runs/<notebook>/<profile>/`.
 
 A setting that is not known, or text where a number belongs, stops everything (exit status 2). A notebook that fails is
 reported, and the others still run (exit status 1).
@@ -26,12 +26,12 @@ from agpo_core.experiments import grid, html, profiles
 
 
 def load_parameters(notebook: str, profile: str) -> dict:
-    """What a notebook is told: its profile, and to train what is missing.
+    """The parameters that a notebook is given: its profile, and a run_mode that trains what is missing.
 
     The settings are checked here, so that a bad one stops everything before the first notebook runs.
 
     Raises:
-        FileNotFoundError: no such notebook; the message lists those that there are.
+        FileNotFoundError: no such notebook; the message lists all notebooks.
         ConfigError: no such profile; a setting in its files is unknown, mistyped or out of range.
     """
     if not (paths.notebooks() / f"{notebook}.ipynb").is_file():
@@ -66,7 +66,7 @@ def execute(notebook: str, profile: str, parameters: dict) -> None:
         progress_bar=False,
         stdout_file=sys.stdout,
         stderr_file=sys.stderr,
-        # Other users of a shared machine cannot read what the kernel sends; without, it warns.
+        # With this, other users of the machine cannot read what the kernel sends; without it, the kernel warns.
         config=Config(KernelManager={"transport_encryption": "auto"}),
         # An interrupted kernel reports on stderr that its socket is closed; what a cell raises comes another way.
         extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
@@ -97,12 +97,12 @@ def main(argv: list[str] | None = None) -> int:
         try:
             execute(name, args.profile, parameters[name])
         except KeyboardInterrupt:
-            print("\ninterrupted; the same command goes on from here", file=sys.stderr)
+            print("\ninterrupted; run the same command to go on from here", file=sys.stderr)
             return 130  # the shell's exit status of an interrupted command
         except (papermill.PapermillExecutionError, DeadKernelError) as error:
             failed.append(name)
             document = _shown(_folder(name, args.profile) / "notebook.ipynb")
-            print(f"{error}\n{name} failed; what ran: {document}", file=sys.stderr)
+            print(f"{error}\n{name} failed; the cells that ran: {document}", file=sys.stderr)
         else:
             seconds[name] = time.monotonic() - start
 

@@ -2,9 +2,9 @@
 
     python -m agpo_core.experiments.tune EXPERIMENT PROFILE --rates 1.0e-4 2.0e-4 4.0e-4 --seeds 101 102
 
-Trains every arm at every rate with seeds that the experiment does not report, without a look at test, and writes the
-rate with the best mean score on dev over all arms into `params/EXPERIMENT.PROFILE.yaml`, and all trials into the
-record. Arms that are compared share a rate: one that each arm chose from a few trials would be noise for the most part.
+Trains every arm at every rate, with seeds that the experiment does not report and without evaluating on test. Writes
+the rate with the best mean score on dev over all arms into `params/EXPERIMENT.PROFILE.yaml`, and all trials into the
+record. Arms that are compared share a rate: a rate chosen for each arm from a few trials would mostly be noise.
 """
 
 import argparse
@@ -22,7 +22,7 @@ TRIALS = "learning_rates.csv"
 def trials(experiment: str, profile: str, rates: list[float], seeds: list[int]) -> pd.DataFrame:
     """Train what is missing; one row for each arm x rate x seed, with the last score on dev.
 
-    An arm that follows another takes the updates of that one's trial at the same rate and seed.
+    An arm that follows another takes its horizon from that arm's trial at the same rate and seed.
     """
     params = profiles.settings(experiment, profile)
     arms = [grid.ARMS[name] for name in params["methods"] if name != "start"]
@@ -50,7 +50,7 @@ def trials(experiment: str, profile: str, rates: list[float], seeds: list[int]) 
 
 
 def _train(experiment: str, profile: str, configs: dict, params: dict) -> dict:
-    """Train the trials that are not finished; the folder of each."""
+    """Train the trials that are not finished, and return the folder of each."""
     folders = {}
     for key, config in configs.items():
         name, _, seed, start = key
@@ -84,11 +84,11 @@ def main(argv: list[str] | None = None) -> None:
     rate, to = choose(table), profiles.notebook_file(args.experiment, args.profile)
     text = to.read_text(encoding="utf-8") if to.is_file() else f"profile: {args.profile}\n"
     to.write_text(with_rate(text, rate), encoding="utf-8")
-    print(f"The best, {rate:.1e}, stands in {to.relative_to(paths.root())}.")
+    print(f"The best rate, {rate:.1e}, is now in {to.relative_to(paths.root())}.")
 
 
 def with_rate(text: str, rate: float) -> str:
-    """A file of settings with its learning rate set, in its own line or a last one; comments stay."""
+    """The text of a settings file with its learning rate replaced, or added as the last line; comments stay."""
     written, found = re.subn(r"^(learning_rate:) *\S+", rf"\g<1> {rate:.1e}", text, flags=re.MULTILINE)
     return written if found else f"{text.rstrip()}\nlearning_rate: {rate:.1e}\n"
 

@@ -28,37 +28,37 @@ from agpo_core.experiments.grid import ARMS, arms_of, changes
 from agpo_core.experiments.published import MACRO
 from agpo_core.experiments.records import DIGITS, Results
 
-# Pairs about which no paper claims anything, and what the difference of the first from the second answers. In an
-# experiment that judges a claim about a pair, the claim stands instead.
+# Pairs of arms about which no paper claims anything, each with the question that the difference, first minus second,
+# answers. Where an experiment judges a claim about a pair, the claim replaces the question.
 CONTROLS = (
     ("agpo", "grpo_matched_updates", "Do the controllers help if the probe's tokens are not counted?"),
-    ("agpo", "grpo_matched_compute", "Do they help at equal compute, where a probe costs its generation alone?"),
+    ("agpo", "grpo_matched_compute", "Do the controllers help at equal compute, where a probe costs sampling alone?"),
     ("agpo_no_ats", "grpo_matched_updates", "Does the adaptive radius alone help at equal updates?"),
     ("grpo_ats", "grpo_matched_updates", "Does the adaptive temperature alone help at equal updates?"),
     ("grpo_ats", "agpo_no_ats", "Which of the two controllers does more?"),
     ("agpo", "grpo_narrow", "Does adaptation do more than a narrow fixed radius?"),
     ("grpo_narrow", "grpo", "Does the radius matter at all?"),
-    ("agpo_relative_entropy", "agpo", "Does the entropy relative to its running mean serve Eq. 4 better?"),
-    ("agpo_relative_entropy", "grpo", "Does AGPO pay where its radius is free to move?"),
-    ("agpo_part_probe", "agpo", "Does a probe of a quarter of the prompts win back what the probe costs?"),
-    ("agpo_part_probe", "grpo", "Do the controllers pay at the price of a part probe?"),
-    ("agpo_free_probe", "agpo", "Does a probe that costs no token win back what the probe costs?"),
-    ("agpo_free_probe", "grpo", "Do the controllers pay if their signals are free?"),
+    ("agpo_relative_entropy", "agpo", "Does AGPO score higher with H/EMA(H) in place of H?"),
+    ("agpo_relative_entropy", "grpo", "Does AGPO with H/EMA(H) score higher than GRPO?"),
+    ("agpo_part_probe", "agpo", "Does a probe of a quarter of the prompts win back what AGPO's probe costs?"),
+    ("agpo_part_probe", "grpo", "Do the controllers help with a probe of a quarter of the prompts?"),
+    ("agpo_free_probe", "agpo", "Does a probe that costs no tokens win back what AGPO's probe costs?"),
+    ("agpo_free_probe", "grpo", "Do the controllers help if their signals cost no tokens?"),
     ("agpo_global", "agpo", "Does global normalisation help AGPO?"),
     ("agpo_official_code", "agpo", "Does the released code do better than the paper's equations?"),
     ("dr_grpo", "grpo", "Does it matter that GRPO divides by the group's deviation and by an answer's length?"),
-    ("rloo", "grpo", "Does leaving oneself out of the baseline help?"),
-    ("remax", "grpo", "Is one greedy answer a better baseline than a group?"),
+    ("rloo", "grpo", "Does it help to leave a rollout out of its own baseline?"),
+    ("remax", "grpo", "Is one greedy answer a better baseline than the mean of a group?"),
     ("reinforce_pp_k", "grpo", "Does the normaliser matter, with the same prompts and group size?"),
-    ("reinforce_pp_baseline", "grpo", "Does the batch's deviation serve better than each group's?"),
-    ("reinforce_pp_baseline", "reinforce_pp_k", "Does the group's mean help REINFORCE++?"),
-    ("reinforce_pp_baseline", "rloo", "Does normalising over the batch help a baseline of the group?"),
+    ("reinforce_pp_baseline", "grpo", "Is it better to divide by the batch's deviation than by each group's?"),
+    ("reinforce_pp_baseline", "reinforce_pp_k", "Does subtracting the group's mean help REINFORCE++?"),
+    ("reinforce_pp_baseline", "rloo", "Does normalising over the batch help, if the baseline is the group's?"),
     ("reinforce_pp_baseline", "ppo", "Does a group's mean do as well as a critic?"),
-    ("reinforce_pp", "remax", "With one sampled rollout a prompt: is the batch's mean as good as a greedy answer?"),
-    ("grpo", "ppo", "Does a group do as well as a critic?"),
-    ("grpo", "adaptive_kl_ppo", "Does a group do as well as a critic under an adaptive KL coefficient?"),
-    ("grpo", "dpo", "Does training on one's own rollouts beat fixed preferences?"),
-    ("ppo_critic", "ppo", "Does a critic with weights of its own help?"),
+    ("reinforce_pp", "remax", "With one rollout per prompt, is the batch's mean as good as a greedy answer?"),
+    ("grpo", "ppo", "Does a group baseline do as well as a critic?"),
+    ("grpo", "adaptive_kl_ppo", "Does a group baseline do as well as a critic with an adaptive KL coefficient?"),
+    ("grpo", "dpo", "Does training on the policy's own rollouts beat training on fixed preferences?"),
+    ("ppo_critic", "ppo", "Does a critic with its own weights help?"),
 )
 
 
@@ -68,8 +68,8 @@ class Pair:
 
     Attributes:
         arm, baseline: names in grid.ARMS.
-        relation: "above" or "equal", as claimed; without a claim it says nothing.
-        claims: of a paper, about these two; none: the difference is measured, and nothing is judged.
+        relation: "above" or "equal", as claimed; unused without a claim.
+        claims: what the papers claim about these two arms; if empty, the difference is measured and not judged.
         asks: without a claim, the question that the difference answers.
     """
 
@@ -90,7 +90,7 @@ def claimed(experiment: str, arms) -> list[Pair]:
 
     Args:
         experiment: a claim is judged in the experiments that it names.
-        arms: those that are there; a claim about another is left out.
+        arms: those that were run; a claim about another arm is left out.
     """
     found = {}
     for claim in published.claims():
@@ -101,7 +101,7 @@ def claimed(experiment: str, arms) -> list[Pair]:
 
 
 def controls(experiment: str, arms) -> list[Pair]:
-    """The pairs of CONTROLS whose arms are there, without those that a claim judges in this experiment."""
+    """The pairs of CONTROLS whose arms were run, without pairs about which this experiment judges a claim."""
     judged = {frozenset((pair.arm, pair.baseline)) for pair in claimed(experiment, arms)}
     return [
         Pair(arm, baseline, asks=asks)
@@ -114,18 +114,18 @@ def judge(runs: pd.DataFrame, pairs: list[Pair]) -> pd.DataFrame:
     """The paired difference of each pair, and a verdict where something is claimed.
 
     supported      the difference is above zero, Holm's p below .05
-    contradicted   it is below zero, Holm's p below .05; of arms claimed to be equal, on either side
+    contradicted   it is below zero, Holm's p below .05; for arms claimed to be equal, on either side of zero
     inconclusive   neither; `needed` pairs would give 80 % power for a difference of this size
     no claim       no paper says anything about the two
     not run        an arm is missing
 
-    Holm's correction is over the claims that could be tested; over the pairs without a claim it is made apart. One
-    difference, or equal ones, cannot be tested. `needed` reckons with the level .05 / family, the strictest at which
-    Holm's procedure may test a claim.
+    Holm's correction is made over the claims that could be tested, and separately over the pairs without a claim. A
+    single difference, or differences that are all equal, cannot be tested. `needed` assumes the level .05 / family, the
+    strictest at which Holm's procedure may test a claim.
 
     Returns:
-        A row a pair: arm, baseline, mean, half, n, about (see comparison.Interval), p, p_holm, family (how many were
-        tested beside it, itself counted), verdict, needed (NaN: no number to name).
+        One row per pair: arm, baseline, mean, half, n, about (see comparison.Interval), p, p_holm, family (how many
+        pairs were tested together, this one included), verdict, needed (NaN where there is no number to give).
     """
     gaps = [paired(runs, pair.arm, pair.baseline) for pair in pairs]
     frame = pd.DataFrame({"p": [p_value(gap) for gap in gaps], "claim": [bool(pair.claims) for pair in pairs]})
@@ -148,7 +148,7 @@ def _verdict(pair: Pair, difference: Interval, p_holm: float) -> str:
         return "no claim"
     if difference.n == 0:
         return "not run"
-    if not p_holm < LEVEL:  # NaN too: without a spread nothing is decided
+    if not p_holm < LEVEL:  # NaN too: differences without a spread decide nothing
         return "inconclusive"
     return "supported" if difference.mean > 0 and pair.relation == "above" else "contradicted"
 
@@ -156,7 +156,7 @@ def _verdict(pair: Pair, difference: Interval, p_holm: float) -> str:
 def verdicts(judged: pd.DataFrame, pairs: list[Pair]) -> str:
     """Each pair in a few lines: the claim and its place, what the papers print, what was measured, the verdict.
 
-    A pair without a claim has the question that it answers instead. The last line says what the intervals speak of.
+    A pair without a claim shows the question that it answers instead. The last line says what the intervals cover.
     """
     blocks = []
     for pair, row in zip(pairs, judged.itertuples(), strict=True):
@@ -176,7 +176,7 @@ def verdicts(judged: pd.DataFrame, pairs: list[Pair]) -> str:
 
 
 def intervals(judged: pd.DataFrame) -> list[Interval]:
-    """The intervals of what `judge` gave, a pair each."""
+    """The intervals in a table of `judge`, one per pair."""
     return [Interval(row.mean, row.half, row.n, row.about) for row in judged.itertuples()]
 
 
@@ -207,7 +207,8 @@ def _as_measured(row) -> str:
         which = "one pair" if row.n == 1 else f"equal within each start in {row.n} pairs"
         return f"{row.mean:+.1f} points, {which}, no interval"
     low, high = row.mean - row.half, row.mean + row.half
-    family = f"{row.family} pairs without a claim" if row.verdict == "no claim" else f"{row.family}"
+    plural = "s" * (row.family > 1)
+    family = f"{row.family} pair{plural} without a claim" if row.verdict == "no claim" else f"{row.family} test{plural}"
     interval = f"95 % interval [{low:+.1f}, {high:+.1f}]"
     return f"{row.mean:+.1f} points, {interval}, {row.n} pairs, {p_text(row.p_holm)} (Holm over {family})"
 
@@ -228,21 +229,22 @@ def _as_judged(pair: Pair, row) -> str:
     if row.n < 2:
         return "inconclusive at this scale: one pair cannot decide"
     if math.isnan(row.p):
-        return "inconclusive at this scale: equal differences have no spread to judge them by"
+        return "inconclusive at this scale: the differences are equal, so there is no spread to test them by"
     remark = ""
     if row.p < LEVEL:
-        remark = "the interval alone leaves out zero, Holm's correction does not; "
+        remark = "the 95 % interval excludes zero, but the difference does not pass Holm's correction; "
     if pair.relation == "equal":
-        return f"inconclusive at this scale: {remark}no difference is shown, nor that there is none"
+        return f"inconclusive at this scale: {remark}neither a difference nor equality is shown"
     needed = f"about {row.needed:.0f}"
     if math.isnan(row.needed):
         needed = f"more than {MOST_PAIRS}"
-    level = f" at the level {LEVEL:g} / {row.family} of one among {row.family}" if row.family > 1 else ""
-    return f"inconclusive at this scale: {remark}a difference of this size takes {needed} pairs for 80 % power{level}"
+    level = f" at the level {LEVEL:g} / {row.family} (Holm's strictest)" if row.family > 1 else ""
+    power = f"detecting a difference of this size with 80 % power takes {needed} pairs{level}"
+    return f"inconclusive at this scale: {remark}{power}"
 
 
 def answers(profile: str = "tiny") -> dict[int, list[str]]:
-    """What is known here of every claim: from tests, from the record; what is to come, and what takes a GPU.
+    """What this repository knows of every claim: from tests, from the record; what is planned, and what takes a GPU.
 
     Args:
         profile: whose records are read.
@@ -252,7 +254,11 @@ def answers(profile: str = "tiny") -> dict[int, list[str]]:
     found = {claim.number: [] for claim in published.claims()}
     for claim in published.claims():
         if claim.tests:
-            words = {True: "holds, by a test", False: "does not hold, by a test", None: "in part, by a test"}
+            words = {
+                True: "holds, as a test shows",
+                False: "does not hold, as a test shows",
+                None: "answered in part by a test",
+            }
             found[claim.number].append(words[claim.holds])
     for experiment, arms, judged in _of_records(profile):
         for pair, row in judged:
@@ -266,7 +272,7 @@ def answers(profile: str = "tiny") -> dict[int, list[str]]:
                 found[claim.number].append(f"measured in `{experiment}`, not judged: {', '.join(measures)}")
     for claim in published.claims():
         if claim.planned:
-            found[claim.number].append(f"to come: {claim.planned}")
+            found[claim.number].append(f"planned: {claim.planned}")
         if claim.gpu:
             found[claim.number].append(f"only on a GPU: {claim.gpu}")
     return found
@@ -307,23 +313,23 @@ def _of_records(profile: str):
 
 
 def agreement(runs: pd.DataFrame, record: pd.DataFrame) -> pd.DataFrame:
-    """Each trained arm of fresh runs against the recorded ones, kind by kind.
+    """Compare each trained arm of fresh runs with the recorded runs. A run's partner has its seed and start.
 
-    identical   every run with the seed and start of a recorded one has its scores, at the record's digits
-    paired      else: the mean of fresh - recorded over the arm's runs of recorded seeds and starts. Its standard error
-                is s / sqrt(n), s the standard deviation of such differences within arms, pooled over all arms that
-                have some, with Σ (n_arm - 1) degrees of freedom: three seeds an arm are then enough to see something
-    predicted   runs without a recorded partner: their mean, less the one that the record predicts for their starts
-                (`comparison.prediction`). So are runs that differ from their partners where the paired differences
-                have no spread: one pair an arm, or equal differences
+    identical   every run that has a recorded partner has the partner's scores, at the record's digits
+    paired      otherwise: the mean of fresh - recorded over the arm's runs with a partner. Its standard error is
+                s / sqrt(n), s the standard deviation of such differences within arms, pooled over all arms that have
+                some, with Σ (n_arm - 1) degrees of freedom: three seeds per arm are then enough for a test
+    predicted   runs without a partner: their mean minus the mean that the record predicts for their starts
+                (`comparison.prediction`). Runs that differ from their partners are treated in the same way where the
+                paired differences have no spread: one pair per arm, or equal differences
 
-    An arm agrees unless Holm's p, over all rows that are judged, is below .05.
+    An arm agrees unless its p, corrected by Holm over all rows that are judged, is below .05.
 
     Args:
         runs, record: of the same settings.
     Returns:
-        A row an arm and kind: arm, kind, n (runs), equal (how many of them have their partner's scores), mean
-        (difference from the record, points), half (what it takes to be told from chance at .05 / rows judged, points),
+        One row per arm and kind: arm, kind, n (runs), equal (how many of them have their partner's scores), mean
+        (difference from the record, points), half (half-width of its interval at the level .05 / rows judged, points),
         p_holm, agrees (True, False, or None where nothing can be judged).
     """
     scores, recorded = _by_run(runs), _by_run(record)
@@ -378,21 +384,21 @@ def _agrees(kind: str, p_holm: float) -> bool | None:
 
 
 def agreement_text(results: Results, record: Results | None) -> str:
-    """Whether fresh results agree with the record, in words, and which difference would have been seen."""
+    """Whether fresh results agree with the record, in words, and which difference would have been detected."""
     if record is None:
-        return "There is no record of this profile to agree with."
+        return "There is no record of this profile to compare with."
     if results.meta == record.meta:
         return "These are the recorded runs themselves."
     if changed := changes(results.meta["params"], record.meta["params"]):
-        return f"No agreement is claimed: the record is of another experiment, with {'; '.join(changed)}."
+        return f"Not compared with the record, which was made with other settings: {'; '.join(changed)}."
     table = agreement(results.runs, record.runs)
     total, same = int(table["n"].sum()), int(table["equal"].sum())
     lines = [f"{same} of {total} runs equal the recorded run of the same settings, seed and start."]
     ours, theirs = (found.meta.get("numerics_version") for found in (results, record))
     if ours != theirs:
         lines = [
-            f"The record is of numerics version {_listed(theirs)}, these runs are of {_listed(ours)}: none is expected "
-            "to equal its recorded run."
+            f"The record has numerics version {_listed(theirs)}, and these runs have {_listed(ours)}: no run is "
+            "expected to equal its recorded run."
         ]
     lines += _how_judged(table)
     lines += [_as_agreed(row) for row in table[table["kind"] != "identical"].itertuples()]
@@ -400,7 +406,7 @@ def agreement_text(results: Results, record: Results | None) -> str:
     if outside := table.loc[table["agrees"].eq(False), "arm"].nunique():
         verdict = (
             f"Disagrees with the record in {outside} of {table['arm'].nunique()} arms; "
-            "by chance some arm does in one comparison of 20."
+            "by chance alone, some arm disagrees in one comparison of 20."
         )
     elif table["agrees"].isna().any():
         verdict = "Agreement with the record cannot be judged."
@@ -412,15 +418,15 @@ def _listed(versions) -> str:
 
 
 def _how_judged(table: pd.DataFrame) -> list[str]:
-    """What was done with the runs that are not identical, and which difference it could see."""
+    """How the runs that are not identical were judged, and which difference would have been detected."""
     words = {
-        "paired": "Runs of recorded seeds that differ, as they may on another kind of machine, are judged by fresh − "
-        "recorded, with a standard deviation pooled over arms",
-        "predicted": "Other runs are held against what the record predicts for as many seeds of their starts",
+        "paired": "Runs that differ from the recorded run of their seed, as they may on another kind of machine, are "
+        "judged by fresh − recorded, with a standard deviation pooled over arms",
+        "predicted": "Other runs are compared with what the record predicts for as many seeds of their starts",
     }
     judged = table.dropna(subset=["half"])
     return [
-        f"{text}; Holm over {len(judged)}. In every arm a difference beyond {part['half'].max():.1f} points would show."
+        f"{text}; Holm over {len(judged)}. In every arm a difference above {part['half'].max():.1f} points would show."
         for kind, text in words.items()
         if not (part := judged[judged["kind"] == kind]).empty
     ]
@@ -429,6 +435,6 @@ def _how_judged(table: pd.DataFrame) -> list[str]:
 def _as_agreed(row) -> str:
     title, runs = ARMS[row.arm].title, f"{row.n} {'pair' if row.kind == 'paired' else 'run'}{'s' * (row.n > 1)}"
     if row.agrees is None:
-        return f"{title}: {runs}, too few recorded runs to predict by."
+        return f"{title}: {runs}, too few recorded runs for a prediction."
     verdict = "agrees" if row.agrees else "differs"
     return f"{title}: {row.mean:+.1f} points from the record ({runs}), {p_text(row.p_holm)}: {verdict}."

@@ -1,4 +1,4 @@
-"""Run folders as the loop would leave them, with invented numbers, written in no time."""
+"""Run folders as the training loop would leave them, with invented numbers, written at once."""
 
 import copy
 import json
@@ -132,7 +132,7 @@ def invent(patch: pytest.MonkeyPatch, place: Path) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The results of an invented grid, by experiment and parameters; made once a file, a copy for each test."""
+    """The results of an invented grid, by experiment and parameters; made once per file, with a copy for each test."""
     made = {}
 
     def results(experiment: str, params: dict):

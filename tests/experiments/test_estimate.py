@@ -1,4 +1,4 @@
-"""Memory and tokens by arithmetic, held against what real models and runs hold and generate."""
+"""Estimates of memory and tokens, compared with what real models and runs hold and generate."""
 
 import re
 
@@ -150,8 +150,8 @@ def test_a_named_model_has_the_shape_of_its_published_configuration(model, confi
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "its config.json does not serve"),
-        ('{"hidden_size": 64}', "its config.json does not serve"),
+        ("{", "its config.json cannot be used"),
+        ('{"hidden_size": 64}', "its config.json cannot be used"),
         ('{"model_type": "mamba"}', "has no attention heads"),
     ],
 )
@@ -249,7 +249,7 @@ def test_a_reward_model_adds_its_weights_alone(tmp_path):
     ],
 )
 def test_the_sampler_holds_no_more_than_the_plan_says_it_may(config, tmp_path, monkeypatch, params):
-    """Prompts and completions of full length; what is held is seen at each decoding."""
+    """Prompts and completions of full length; the memory held is measured at each decoding step."""
     c = config(**{"max_sequence_tokens": 12, "rollout_batch": 16, **params})
     held = []
 
@@ -316,7 +316,7 @@ def test_where_a_completion_is_a_token_a_run_generates_what_was_planned(config, 
 def test_a_reward_model_s_runs_answer_every_problem_twice(config):
     plain = config(test_samples=2, horizon=1.0)
     judged = plain.replace(reward="model", reward_model="any")
-    assert estimate.evaluation_tokens(plain) == (2 * 4 + 4 * 3) * 6  # 4 problems at 2 points; at the end 4, thrice
+    assert estimate.evaluation_tokens(plain) == (2 * 4 + 4 * 3) * 6  # 4 problems at 2 points; at the end 4, three times
     assert estimate.evaluation_tokens(judged) == (2 * 4 * 2 + 4 * 4) * 6
 
 
@@ -337,7 +337,7 @@ def test_of_each_model_the_arm_is_shown_that_needs_the_most(backwards):
     """Whatever the order of the arms."""
     params = profiles.settings("methods_overview", "tiny")
     params |= {"methods": ["start", "grpo", "ppo_critic", "ppo", "agpo"][:: -1 if backwards else 1]}
-    params |= {"models": params["models"][:3]}  # three seeds, a start each
+    params |= {"models": params["models"][:3]}  # three seeds, each with its own start
     text = estimate.describe(grid.plan("methods_overview", params), params)
     assert re.findall("memory of a rank: (.+?),", text) == params["models"]
     assert re.findall("needs the most: (.+)", text) == [RECIPES["ppo_critic"].title] * len(params["models"])
@@ -350,7 +350,7 @@ def test_a_plan_names_what_it_counts_of_evaluation_and_of_adapters(params):
     assert re.search(r"supervised start +1 .* 240 ", text)  # 10 + 20 answers of 8 tokens
     assert re.search(r"GRPO +1 .* 400 ", text)  # 3 * 10 + 20
     linear = estimate.shape_of("tiny-qwen2-a").linear
-    assert f"and {4 * linear / 1e6:.2f} M of adapters, these alone trained" in text
+    assert f"plus {4 * linear / 1e6:.2f} M in adapters; only these are trained" in text
     assert re.search(r"reference +0.00 MB", text)
 
 
@@ -360,7 +360,7 @@ def test_a_plan_names_what_it_counts_of_evaluation_and_of_adapters(params):
         (200.0, "It fits."),
         (170.0, "Without the batch it fits. Lower rollout_batch"),  # 162.5 GB without, 180.3 GB with
         (80.0, "It does not fit without offload.*it fits from 128 ranks on"),
-        (40.0, "It does not fit without offload.*More ranks do not mend that"),
+        (40.0, "It does not fit without offload.*More ranks do not help"),
     ],
 )
 def test_the_verdict_on_memory_names_what_would_mend_it(limit, verdict):

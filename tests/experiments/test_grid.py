@@ -95,7 +95,7 @@ def test_a_missing_parameter_is_named(launched, params):
 @pytest.mark.parametrize("model", ["tiny-qwen3-a", "outputs/models/nowhere-1", "./nowhere", "nobody/such-a-model"])
 def test_a_start_that_no_run_could_load_is_refused_before_any_is_started(launched, params, model):
     chosen = params | {"methods": ["grpo"], "models": [model, "tiny-qwen2-a"]}
-    assert grid.plan(NAME, chosen)  # a start that is yet to be made can be planned
+    assert grid.plan(NAME, chosen)  # a start that does not exist yet can be planned
     with pytest.raises(ConfigError, match=f"models: '{model}' is no"):
         grid.run(NAME, chosen)
     assert not launched
@@ -114,7 +114,7 @@ def test_every_run_of_the_grid_is_trained_and_read(launched, params):
     trained = results.runs[results.runs["arm"] != "start"]  # a start has no gradients
     assert trained.notna().all(axis=None)
     assert {line["arm"] for line in results.meta["warnings"]} == {"agpo", "agpo_relative_entropy"}
-    assert results.title == "profile tiny, seeds 42, 1337, 2026, 3 starts"
+    assert results.title == "micro scale, seeds 42, 1337, 2026, 3 starts"
     assert len(results.meta["runs"]) == arms and results.meta["commit"] == ["c0ffee"]
 
 
@@ -218,7 +218,7 @@ def test_a_trace_holds_each_update_and_the_start_on_dev(launched, params):
 
 
 def test_runs_with_a_reward_model_or_a_tool_have_further_columns(launched, params):
-    """Gold against KL at each evaluation, and calls at each update; other runs of the grid hold no value there."""
+    """Gold and KL at each evaluation, and tool calls at each update; other runs of the grid have no value there."""
     chosen = params | {"methods": ["grpo"], "seeds": [42, 1337]}
     plain = grid.run(NAME, chosen)
     folder = jobs_by_key(chosen)["grpo", 42, "tiny-qwen2-a"].folder
@@ -376,7 +376,7 @@ def test_the_kept_settings_of_a_run_name_no_folder_of_the_machine(launched, para
 def test_promote_refuses_what_only_a_record_can_change(capsys):
     with pytest.raises(SystemExit, match="2"):
         grid.main(["promote", NAME, "tiny", "--seeds", "1"])
-    assert "seeds: goes with record alone" in capsys.readouterr().err
+    assert "seeds: only for record" in capsys.readouterr().err
 
 
 def test_a_failed_job_or_a_folder_in_use_ends_the_command_in_a_line(launched, monkeypatch, capsys):

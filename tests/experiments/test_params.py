@@ -1,4 +1,4 @@
-"""A notebook's settings are the same on every route, and the paper's profile states the paper's values."""
+"""A notebook's settings are the same however it is run, and the paper's profile states the paper's values."""
 
 import ast
 import re
@@ -57,7 +57,7 @@ PAPER = {
 
 
 def cells(notebook: str, injected: dict | None, **edits) -> list[str]:
-    """The parameter cells as a kernel gets them: the own one with a reader's edits, and papermill's."""
+    """The parameter cells as a kernel gets them: the notebook's own with a reader's edits, and papermill's."""
     document = load_notebook_node(str(paths.notebooks() / f"{notebook}.ipynb"))
     (own,) = [cell for cell in document.cells if "parameters" in cell.metadata.get("tags", [])]
     for name, value in edits.items():
@@ -70,7 +70,7 @@ def cells(notebook: str, injected: dict | None, **edits) -> list[str]:
 
 
 def in_effect(notebook: str, injected: dict | None = None, **edits) -> dict:
-    """The settings that the notebook comes to, as its own cells compute them; nothing else of it is run."""
+    """The settings of the notebook, computed by its own cells; none of its other cells is run."""
     namespace = {"In": [""]}
     for cell in cells(notebook, injected, **edits):
         exec(cell, namespace)
@@ -96,7 +96,7 @@ def planned(notebook: str, params: dict) -> list:
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("notebook", OF_RUNS)
 def test_papermill_and_reproduce_and_a_readers_edit_plan_the_same_runs(launched, notebook, profile):
-    """Not as settings alone: arms, seeds, starts and the hash of each run."""
+    """Compare more than settings: arms, seeds, starts and the hash of each run."""
     wanted = planned(notebook, profiles.settings(notebook, profile))
     routes = {
         "papermill -f params/PROFILE.yaml": in_effect(notebook, file(profile)),
@@ -146,7 +146,7 @@ def test_a_notebook_as_it_is_opened_is_the_tiny_profile_and_trains_nothing(noteb
 @pytest.mark.parametrize("notebook", OF_RUNS)
 @pytest.mark.parametrize("injected", [None, {"profile": "smoke"}, {**file("smoke")}], ids=["cell", "-p", "-f"])
 def test_an_edit_does_what_it_says_wherever_it_stands(notebook, injected):
-    """Also where its value is that of the profile, and the notebook's own file has another."""
+    """It does so even where its value equals the profile's, and the notebook's own file has another."""
     own = file(f"{notebook}.smoke")
     edits = {"learning_rate": 3.0e-3, "methods": ["start", "ppo"], "lora_rank": 4, "micro_batch_prompts": None}
     edits |= {name: value for name, value in file("smoke").items() if name in own and name != "profile"}
@@ -158,7 +158,7 @@ def test_an_edit_does_what_it_says_wherever_it_stands(notebook, injected):
 
 
 def test_what_one_profile_was_given_is_not_held_under_another():
-    """The cells run again in the same kernel, whose variables hold what the first profile came to."""
+    """The cells run again in the same kernel, whose variables hold the settings of the first profile."""
     first, second = cells(OF_RUNS[0], None), cells(OF_RUNS[0], None, profile="smoke")
     namespace = {"In": [""]}
     for cell in [*first, *second]:
@@ -208,7 +208,7 @@ SIZES = [(notebook, name) for notebook, name in KNOBS if re.search("size|draws|u
 
 
 def refuse(notebook: str, **edits) -> str:
-    """What a notebook's own cell says against an edit: `least` and further checks stand there, so that cell is run."""
+    """How a notebook's own cell refuses an edit: `least` and further checks are in that cell, so it is run."""
     document = nbformat.read(paths.notebooks() / f"{notebook}.ipynb", as_version=4)
     (cell,) = [cell.source for cell in document.cells if "profiles.parameters(" in cell.source]
     namespace = {"In": ["", cells(notebook, None, **edits)[0]]}
@@ -318,7 +318,7 @@ def test_a_file_names_its_profile_and_states_only_what_differs_from_the_files_be
     below = profiles.read(profiles.base_file(experiment))
     if experiment and profiles.trains(experiment):
         below |= file(profile)
-    stated.pop("learning_rate", None)  # of an experiment: `tune` writes it, whatever the profile's is
+    stated.pop("learning_rate", None)  # it belongs to the experiment: `tune` writes it, whatever the profile has
     assert not [key for key, value in stated.items() if key in below and below[key] == value]
     unstated = {key: FIELDS[key].default for key in stated.keys() - below.keys()}
     assert not [key for key, value in unstated.items() if stated[key] == value]

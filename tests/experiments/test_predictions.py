@@ -53,27 +53,29 @@ def sentences(text: str) -> list[str]:
 
 def test_the_answers_on_table_1_are_the_numbers_of_its_runs():
     updates, entropy, temperature, cost = sentences(predictions.of_table1(results()))
-    assert updates.startswith("1. GRPO makes 20.0 updates. As a multiple of that, with a probe: AGPO 0.50, ")
-    assert "without one: GRPO at ε = .05 1.00" in updates and "at AGPO's" not in updates
+    assert updates.startswith("1. GRPO makes 20.0 updates. Updates relative to GRPO's, with a probe: AGPO (0.50), ")
+    assert "without a probe: GRPO at ε = .05 (1.00)" in updates and "at AGPO's" not in updates
     # ε_min H / ε = .05 * .7 / .1
-    assert "Eq. 4 comes to ε_min at H = 0.35 to 0.35 nats" in entropy and "at its floor in 0% of updates" in entropy
-    assert "in 3 of 3 runs of AGPO the first τ lies above τ_base, on average 1.30." in temperature
-    assert "In 3 of them τ comes down to τ_base, after 2 updates at the earliest; they make 3 updates." in temperature
+    assert "Eq. 4 gives ε_min at H = 0.35 to 0.35 nats" in entropy and "at its floor in 0% of updates" in entropy
+    assert "In 3 of 3 runs of AGPO the first τ lies above τ_base; its mean is 1.30." in temperature
+    assert "τ comes down to τ_base in 3 of them, after 2 updates at the earliest; the runs make 3" in temperature
     # -2, -3, -1; 0, -1, +1; -2, -2, -1: t(.975, 2) = 4.303, halves 2.48, 2.48, 1.43
-    assert "At equal tokens AGPO lies -2.0 ± 2.5 points (zero lies within) from GRPO" in cost
-    assert "at equal updates +0.0 ± 2.5 points (zero lies within)" in cost
-    assert "at equal compute -1.7 ± 1.4 points (zero lies outside)" in cost
+    assert "AGPO differs from GRPO by -2.0 ± 2.5 points (the interval includes zero) at equal tokens" in cost
+    assert "at equal updates, by +0.0 ± 2.5 points (the interval includes zero)" in cost
+    assert "at equal compute, -1.7 ± 1.4 points (the interval excludes zero)" in cost
 
 
 def test_the_answers_on_all_methods_are_the_numbers_of_their_runs():
     share, prompts, probe, critic = sentences(predictions.of_methods(results()))
-    assert "AGPO 50%" in share and "ReMax 50%" in share and "GRPO and the others 100%." in share
-    assert "288 prompts" in prompts and "lies +5.0 points (no interval) from GRPO" in prompts  # equal differences
-    assert "+5.0 ± 2.5 points (zero lies outside) from its sibling" in prompts  # 5, 4, 6
+    assert "AGPO: 50%" in share and "ReMax: 50%" in share and "GRPO and the others train on 100%." in share
+    assert (
+        "288 prompts" in prompts and "differs from GRPO by +5.0 points (no interval)." in prompts
+    )  # equal differences
+    assert "+5.0 ± 2.5 points (the interval excludes zero) from REINFORCE++ (k > 1)" in prompts  # 5, 4, 6
     # U rises by τ over the probe's; slope (.3 * 1.3 + .1 * 1.1 - .1 * .9) / (.09 + .01 + .01) = 3.73, times .15
-    assert "a rise of τ returns 56% of itself (AGPO), so it dies out" in probe
-    assert "between 0.90 and 1.30 (its bounds are 0.5 and 1.5), and at 0.90 in the last update" in probe
-    assert "in the first update and in the last:" in critic and "PPO, value head 10% and 30%" in critic
+    assert "a rise of τ feeds back 56% (AGPO) of itself, so a rise dies out" in probe
+    assert "between 0.90 and 1.30 (its bounds are 0.5 and 1.5). Its mean in the last update is 0.90." in probe
+    assert "then in the last update:" in critic and "PPO, value head: 10%, then 30%" in critic
 
 
 @pytest.mark.parametrize("answer", [predictions.of_table1, predictions.of_methods])
@@ -81,7 +83,7 @@ def test_the_answers_on_all_methods_are_the_numbers_of_their_runs():
 def test_an_answer_without_its_arms_names_them(answer, arms):
     found = sentences(answer(results(arms)))
     assert [line[:2] for line in found] == ["1.", "2.", "3.", "4."]
-    assert any("Not answered: not run were" in line for line in found)
+    assert any("Not answered, because not run:" in line for line in found)
     assert not any("nan" in line for line in found)
 
 
@@ -96,7 +98,7 @@ def test_runs_without_the_critics_share_say_so():
     runs = results()
     runs.traces = runs.traces.drop(columns="explained_variance")
     answer = sentences(predictions.of_methods(runs))[3]
-    assert "did not keep what the critic explains" in answer and "from GRPO" in answer
+    assert "did not log how much" in answer and "from GRPO" in answer
 
 
 def test_nothing_run_gives_nothing_to_answer():
@@ -106,5 +108,7 @@ def test_nothing_run_gives_nothing_to_answer():
 def test_the_freed_radius_is_told_with_its_difference_or_its_lack():
     text = predictions.freed_radius(results()).replace("\n", " ")
     # 0, +1, +2 against AGPO
-    assert "AGPO scores 70.0 %, with H/EMA(H) 71.0 %: a paired difference of +1.0 ± 2.5 points" in text
+    assert (
+        "AGPO scores 70.0 %, and AGPO with H/EMA(H) scores 71.0 %. The paired difference is +1.0 ± 2.5 points" in text
+    )
     assert "no record" in predictions.freed_radius(None) and "no record" in predictions.freed_radius(results(["agpo"]))

@@ -14,7 +14,9 @@ from agpo_core.recipes import RECIPES
 def traces():
     """The traces of the records in which every recipe was trained."""
     names = ("methods_overview", "recipes_learn", "mixed_scaling")
-    there = [name for name in names if (paths.reference() / "tiny" / name).is_dir()]  # the others fail their recipes
+    there = [
+        name for name in names if (paths.reference() / "tiny" / name).is_dir()
+    ]  # a missing record fails its recipes
     found = [records.load(name, "tiny").traces for name in there]
     traces = pd.concat(found, ignore_index=True)
     return traces.assign(method=[ARMS[arm].method for arm in traces["arm"]])

@@ -1,4 +1,4 @@
-"""Notebooks are executed in place, from the record, as they are committed."""
+"""The committed notebooks are executed in place, from the record."""
 
 import nbformat
 import pytest

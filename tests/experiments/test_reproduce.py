@@ -1,4 +1,4 @@
-"""Notebooks are executed with checked parameters, and say where their results lie."""
+"""Notebooks are executed with checked parameters, and say where their results are."""
 
 import re
 import signal
@@ -112,7 +112,7 @@ def test_an_interrupt_ends_everything_and_says_how_to_go_on(repository, capsys, 
     monkeypatch.setattr(reproduce, "execute", interrupt)
     write_params(repository, "tiny", "profile: tiny")
     assert reproduce.main(["--profile", "tiny", "table"]) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "run the same command to go on" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_after_an_interrupt_from_the_keyboard_no_traceback_is_shown(repository):
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 130
-    assert "the same command goes on" in said and "Traceback" not in said
+    assert "run the same command to go on" in said and "Traceback" not in said
 
 
 def test_an_html_copy_draws_its_equations_and_fetches_nothing():

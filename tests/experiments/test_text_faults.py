@@ -1,4 +1,4 @@
-"""What is wrong in the papers' texts, found again: a test a fault, by its name."""
+"""Every fault in the papers' texts is found again: one test per fault, with its name."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def test_every_fault_is_found_again():
 
 
 def fits(cell: float, questions: int, runs: int = 3) -> bool:
-    """Whether runs on so many questions have this mean, in tenths of a percent; each may have been rounded first."""
+    """Whether the mean of runs on so many questions can be this, to 0.1 %; each run may have been rounded first."""
     if any(abs(100 * right / (runs * questions) - cell) <= 0.05 + 1e-9 for right in range(runs * questions + 1)):
         return True
     tenths = [round(1000 * right / questions) for right in range(questions + 1)]
@@ -165,7 +165,7 @@ def test_trails_ppo_by_037():
 def test_average_at_32_is_no_pass_at_32():
     cells = TABLE_4.to_numpy().flatten()
     means = {math.floor(10000 * k / (30 * 32) + 1e-9) / 100 for k in range(30 * 32 + 1)}
-    assert len(cells) == 15 and set(cells) <= means  # a cell that is none would hit one with chance .1
+    assert len(cells) == 15 and set(cells) <= means  # another cell would match one with chance .1
     assert all(abs(cell - 100 * k / 30) > 0.02 for cell in cells for k in range(31))  # pass@32 of 30 problems
 
 

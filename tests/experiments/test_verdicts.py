@@ -71,7 +71,7 @@ def test_the_correction_can_take_a_verdict_away():
     judged = judge(runs, [alone, second])
     assert judged["p_holm"][0] == pytest.approx(2 * judged["p"][0])  # .070
     assert judged["verdict"].tolist() == ["inconclusive", "inconclusive"]
-    assert "the interval alone leaves out zero" in verdicts(judged, [alone, second])
+    assert "the 95 % interval excludes zero" in verdicts(judged, [alone, second])
 
 
 def test_one_pair_decides_nothing_and_a_missing_arm_is_said_to_be_missing():
@@ -100,7 +100,7 @@ def test_equal_differences_are_no_proof_of_anything(gap, n, relation):
     assert row["verdict"] == "inconclusive" and math.isnan(row["p"]) and math.isnan(row["half"])
     text = verdicts(judged, [pair])
     assert f"{100 * gap:+.1f} points, equal within each start in {n} pairs, no interval" in text
-    assert "equal differences have no spread to judge them by" in text
+    assert "there is no spread to test them by" in text.replace("\n" + " " * 13, " ")
 
 
 def test_equality_can_be_contradicted_on_either_side_and_is_never_proved():
@@ -109,7 +109,7 @@ def test_equality_can_be_contradicted_on_either_side_and_is_never_proved():
     for agpo, grpo in ((higher, lower), (lower, higher)):
         assert judge(runs_of(agpo=agpo, grpo=grpo), [pair]).iloc[0]["verdict"] == "contradicted"
     judged = judge(runs_of(agpo=[0.50, 0.51, 0.49], grpo=lower), [pair])
-    assert "no difference is shown, nor that there is none" in verdicts(judged, [pair])
+    assert "neither a difference nor equality is shown" in verdicts(judged, [pair])
 
 
 def test_a_pair_without_a_claim_has_no_verdict_and_does_not_count_in_the_correction_of_the_claims():
@@ -125,8 +125,8 @@ def test_a_pair_without_a_claim_has_no_verdict_and_does_not_count_in_the_correct
         "  claim      none",
         "  asks       Does it help?",
         "  published  no table of either paper scores both",
-        "  measured   +8.3 points, 95 % interval [+6.9, +9.8], 3 pairs, p = 0.002 (Holm over 1 pairs",
-        "             without a claim)",
+        "  measured   +8.3 points, 95 % interval [+6.9, +9.8], 3 pairs, p = 0.002 (Holm over 1 pair without",
+        "             a claim)",
     ]
 
 
@@ -137,12 +137,12 @@ def test_pairs_without_a_claim_are_corrected_among_themselves():
     assert judged["family"].tolist() == [2] * 4 and judged["verdict"].tolist() == ["no claim"] * 4
 
 
-def test_the_pairs_that_are_named_reckon_with_the_correction():
+def test_the_named_number_of_pairs_allows_for_the_correction():
     runs = runs_of(grpo=[0.50, 0.50, 0.50], agpo=[0.50, 0.51, 0.52], rloo=[0.50, 0.51, 0.48])
     pairs = [said("agpo", "grpo"), said("rloo", "grpo")]
     judged = judge(runs, pairs)
     assert judged["needed"][0] == pairs_needed([0.0, 1.0, 2.0], 0.025) > 10
-    assert "80 % power at the level 0.05 / 2 of one among 2" in verdicts(judged, pairs).replace("\n" + " " * 13, " ")
+    assert "pairs at the level 0.05 / 2 (Holm's strictest)" in verdicts(judged, pairs).replace("\n" + " " * 13, " ")
 
 
 def test_what_two_starts_differ_by_does_not_blur_a_verdict():
@@ -179,7 +179,7 @@ def test_a_claim_states_its_paper_its_place_and_its_numbers_and_ours_on_lines_of
         "GRPO + ATS above GRPO",
         "  claim      AGPO §4.2.3, claim 9: GRPO with adaptive temperature alone scores higher than GRPO.",
         "  published  AGPO Table 1: +1.32 points on average, ahead on 7 of 9 scores",
-        "  measured   +3.0 points, 95 % interval [+0.5, +5.5], 3 pairs, p = 0.035 (Holm over 1)",
+        "  measured   +3.0 points, 95 % interval [+0.5, +5.5], 3 pairs, p = 0.035 (Holm over 1 test)",
         "  verdict    supported at this scale",
         "",
         "± is a 95 % t-interval over seeds, start by start: what other seeds of these starts would give.",
@@ -229,7 +229,7 @@ def test_every_claim_has_an_answer_and_it_follows_from_the_record():
         f"{row['verdict']} in `methods_overview`: AGPO above PPO, value head, {row['mean']:+.1f} ± {row['half']:.1f} "
         f"(over {row['about']})"
     ]
-    assert by_number[22] == ["does not hold, by a test"] and by_number[4][0].startswith("only on a GPU")
+    assert by_number[22] == ["does not hold, as a test shows"] and by_number[4][0].startswith("only on a GPU")
 
 
 def test_a_tally_names_the_verdicts_of_runs_and_of_tests_and_a_disagreement_is_mixed(monkeypatch):
@@ -291,7 +291,7 @@ def test_runs_of_recorded_seeds_are_judged_by_paired_differences_pooled_over_arm
     assert table["p_holm"]["agpo"] == pytest.approx(min(2 * 2 * stats.t.sf(1 / error, 4), 1))
     text = text_of(runs, record)
     assert text.startswith("Agrees with the record. 6 of 9 runs equal")
-    assert f"Holm over 2. In every arm a difference beyond {table['half']['grpo']:.1f} points would show." in text
+    assert f"Holm over 2. In every arm a difference above {table['half']['grpo']:.1f} points would show." in text
 
 
 def test_pairs_see_what_three_seeds_of_one_arm_cannot():
@@ -305,7 +305,7 @@ def test_pairs_see_what_three_seeds_of_one_arm_cannot():
     assert broken["agrees"].to_dict() == {arm: arm != "agpo" for arm in ARMS if arm in arms}
     assert broken["half"].max() < 1.5 < agreement(shifted_seeds(record), record)["half"].min()
     text = text_of(shifted(record, **noise | {"agpo": noise["agpo"] + 2.5}), record)
-    assert text.startswith("Disagrees with the record in 1 of 5 arms; by chance some arm does")
+    assert text.startswith("Disagrees with the record in 1 of 5 arms; by chance alone, some arm disagrees")
 
 
 def shifted_seeds(runs: pd.DataFrame) -> pd.DataFrame:
@@ -323,14 +323,14 @@ def test_by_chance_some_arm_differs_in_one_comparison_of_twenty_at_most():
     assert found / trials < 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
 
 
-def test_fresh_seeds_are_held_against_what_the_record_predicts():
+def test_fresh_seeds_are_compared_with_what_the_record_predicts():
     # record: mean 52, s = 1, t(.975, 2) sqrt(1/3 + 1/2) = 3.928
     table = agreement(fresh(0.50, 0.49), RECORD)
     assert table[["kind", "n", "agrees"]].values.tolist() == [["predicted", 2, True]]
     assert table[["mean", "half"]].values.tolist()[0] == pytest.approx([-2.5, 3.928], abs=1e-3)
     text = text_of(fresh(0.48, 0.48), RECORD)
     assert text.startswith("Disagrees with the record in 1 of 1 arms")
-    assert "a difference beyond 3.9 points would show" in text and "GRPO: -4.0 points from the record (2 runs)" in text
+    assert "a difference above 3.9 points would show" in text and "GRPO: -4.0 points from the record (2 runs)" in text
 
 
 def test_fresh_seeds_are_compared_with_their_own_starts():
@@ -358,7 +358,9 @@ def test_a_record_of_other_numerics_is_said_to_be_one_and_its_runs_are_paired_al
     for found, versions in ((results, [2]), (record, [1])):
         found.meta = {"params": {"horizon": 5.0}, "profile": "tiny", "numerics_version": versions}
     text = agreement_text(results, record)
-    assert text.startswith("Agrees with the record.\nThe record is of numerics version 1, these runs are of 2: none is")
+    assert text.startswith(
+        "Agrees with the record.\nThe record has numerics version 1, and these runs have 2: no run is"
+    )
     assert "equal the recorded run of" not in text and "GRPO: +0.1 points from the record (3 pairs)" in text
 
 
@@ -370,7 +372,7 @@ def test_a_record_of_one_run_and_a_missing_record_judge_nothing():
 
 def test_other_settings_are_named_and_no_agreement_is_claimed():
     text = text_of(RECORD, RECORD, horizon=9.0)
-    assert text.startswith("No agreement is claimed") and "horizon 5.0, not 9.0" in text
+    assert text.startswith("Not compared with the record") and "horizon 5.0, not 9.0" in text
 
 
 def test_seeds_and_ways_to_launch_are_not_other_settings():

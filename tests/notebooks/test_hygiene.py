@@ -42,7 +42,7 @@ def test_one_cell_is_tagged_parameters_and_papermill_can_read_it(notebook):
     assert first.startswith("# Parameters: ")  # papermill's own cell begins with the first word alone
     assert len(lines) < 20
     for line in lines:
-        # one assignment a line, and no second = on it, not even in its comment
+        # one assignment per line, and no second = on it, not even in its comment
         assert line == "" or line.startswith("# ") or re.fullmatch(r"\w+ = [^=]+", line), line
 
 
@@ -65,7 +65,7 @@ def test_a_cell_that_plots_ends_its_figure_with_show_and_asserts_on_its_data(not
 
 
 def test_parameters_are_checked_and_their_names_read_by_the_files_of_this_notebook(notebook, request):
-    """The first code cell after the parameters lays the settings together, under the notebook's own name."""
+    """The first code cell after the parameters merges the settings, under the notebook's own name."""
     cells = code(notebook)
     (own,) = [i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", [])]
     assert re.search(r"\b(grid|profiles)\.parameters\((NAME|\"00_start_here\"), globals\(\)", cells[own + 1].source)

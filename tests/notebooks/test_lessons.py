@@ -1,4 +1,4 @@
-"""The lessons run to their end with other parameters than those that their texts speak of."""
+"""The lessons run to their end with other parameters than those that their texts are written for."""
 
 import matplotlib.pyplot
 import nbformat

@@ -1,4 +1,4 @@
-"""One function a figure. Each returns the figure and the data that it draws, for asserts."""
+"""One function per figure. Each returns the figure and the data that it draws, for asserts."""
 
 from agpo_core.experiments.plots.bias import bias_curves, bias_decay, bias_signs, binary_weights
 from agpo_core.experiments.plots.convergence import convergence_clipping, convergence_constants, convergence_rates

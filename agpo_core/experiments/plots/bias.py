@@ -20,11 +20,11 @@ TARGET = {"color": "0.25", "linewidth": 1, "zorder": 1}
 
 
 def bias_curves(points: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]:
-    """E[A|ε] of every group size: exact lines, drawn points, and how many standard errors lie between.
+    """E[A|ε] of every group size: exact lines, sampled points, and their distance in standard errors.
 
     Args:
-        points: a row an N and a point: N, epsilon (in units of σ), mean, standard_error.
-        title: how the points were drawn.
+        points: one row per N and point: N, epsilon (in units of σ), mean, standard_error.
+        title: how the points were sampled.
 
     Returns:
         The figure; the points with exact, bias (= mean - epsilon) and z (= (mean - exact) / standard_error).
@@ -51,12 +51,12 @@ def bias_curves(points: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]
             panels["z"].errorbar(rows["epsilon"] + shift, rows["z"], yerr=1, elinewidth=0.8, **mark)
         panels["curve"].plot(dense, dense, **TARGET)
         panels["bias"].axhline(0, **TARGET)
-        panels["curve"].set(title="E[A|ε]: lines exact, marks drawn", xlabel="ε/σ", ylabel="E[A|ε]")
+        panels["curve"].set(title="E[A|ε]: exact (lines) and sampled (marks)", xlabel="ε/σ", ylabel="E[A|ε]")
         panels["bias"].set(title="its bias, E[A|ε] - ε/σ", xlabel="ε/σ", ylabel="E[A|ε] - ε/σ")
         for height in (-4, 4):
             panels["z"].axhline(height, color="0.45", linestyle="--", linewidth=1)
         panels["z"].axhline(0, **TARGET)
-        panels["z"].set(title="drawn minus exact, in standard errors (bar: one; dashed: four)", xlabel="ε/σ")
+        panels["z"].set(title="sampled minus exact, in standard errors (bars: ± 1; dashed: ± 4)", xlabel="ε/σ")
         handles = [plt.Line2D([], [], **TARGET, label="ε/σ, the target")]
         for N, (color, line, marker) in zip(data["N"].unique(), itertools.cycle(LOOKS), strict=False):
             handles.append(
@@ -71,14 +71,14 @@ def bias_curves(points: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]
 
 
 def bias_signs(group_size: int, sizes: list[int]) -> tuple[Figure, pd.DataFrame]:
-    """Where E[A|ε] lies above ε/σ in size and where below, and where it crosses, for both divisors of D².
+    """Where E[A|ε] over-estimates ε/σ, where it under-estimates it, and where it crosses it, for both divisors of D².
 
     Args:
         group_size: N of the left half.
         sizes: N of the right half, ascending.
 
     Returns:
-        The figure; a row a divisor (ddof) and N: slope at zero, crossing (NaN: E[A|ε] is below ε/σ everywhere), and
+        The figure; one row per divisor (ddof) and N: slope at zero, crossing (NaN: E[A|ε] is below ε/σ everywhere), and
         over, the largest E[A|ε] - ε/σ.
     """
     e = torch.linspace(0, 3, 3001, dtype=torch.float64)[1:]
@@ -103,19 +103,18 @@ def bias_signs(group_size: int, sizes: list[int]) -> tuple[Figure, pd.DataFrame]
                 left.fill_between(e, bias, 0, where=bias > 0, color=color, alpha=0.35, linewidth=0)
                 left.fill_between(e, bias, 0, where=bias < 0, color=color, alpha=0.12, linewidth=0)
         left.axhline(0, **TARGET)
-        left.set(
-            xlabel="ε/σ", ylabel="E[A|ε] - ε/σ", title=f"N = {group_size}: above zero over-, below under-estimated"
-        )
+        left.set(xlabel="ε/σ", ylabel="E[A|ε] - ε/σ")
+        left.set_title(f"N = {group_size}: over-estimated above 0, under-estimated below")
         left.legend(loc="lower left")
         right.set_xscale("log", base=2)
         right.set_xticks(sizes, [str(N) for N in sizes])
         right.minorticks_off()
         right.set(xlabel="N", ylabel="ε/σ", ylim=(0, 1.4), xlim=(sizes[0] / 1.2, sizes[-1] * 1.2))
-        right.set_title("Up to which ε/σ it is over-estimated; dotted, limits")
+        right.set_title("Largest ε/σ that is over-estimated (dotted: N → ∞)")
         for axes in (left, right):
             axes.grid(color="0.93")
             axes.set_axisbelow(True)
-        figure.suptitle("Where local normalisation over- and where it under-estimates: Gaussian rewards, exact")
+        figure.suptitle("Where local normalisation over-estimates and under-estimates: Gaussian rewards, exact")
     return figure, data
 
 
@@ -123,8 +122,8 @@ def binary_weights(sizes: list[int]) -> tuple[Figure, pd.DataFrame]:
     """The weight w of a prompt under binary rewards, E[A|r] = w (r - p), and the share of groups without signal.
 
     Returns:
-        The figure; a row an N and p: weight, limit (= 1 / sqrt(p (1 - p))) and equal, the chance that all rewards are
-        equal.
+        The figure; one row per N and p: weight, limit (= 1 / sqrt(p (1 - p))) and equal, the chance that all rewards
+        are equal.
     """
     p = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
     limit = (p * (1 - p)).rsqrt()
@@ -159,7 +158,7 @@ def bias_decay(measured: pd.DataFrame, fit_from: int, level: float) -> tuple[Fig
     """Measures of the bias over N, both axes logarithmic, with a power law fitted to the first.
 
     Args:
-        measured: a row an N: N and one column a measure, named as the legend shall name it.
+        measured: one row per N: N, and one column per measure, named as in the legend.
         fit_from: the power law is fitted to the N from here on, and drawn over them alone.
         level: drawn as a dashed line.
 

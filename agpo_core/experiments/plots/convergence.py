@@ -1,6 +1,6 @@
-"""Figures of Theorem 3.1: the rate, the constant, and where the clip binds. A panel a problem.
+"""Figures of Theorem 3.1: the rate, the constant, and where the clip binds. One panel per problem.
 
-An arm keeps its colour, marker and line in all of them. Error bars are 95 % t-intervals over seeds.
+An arm keeps its colour, marker and line in all figures. Error bars are 95 % t-intervals over seeds.
 """
 
 import matplotlib.pyplot as plt
@@ -27,7 +27,7 @@ def convergence_rates(runs: pd.DataFrame, about: str) -> tuple[Figure, pd.DataFr
     C is the smallest that bounds the arms under the theorem's schedule at all horizons drawn.
 
     Returns:
-        The figure; a row a problem, arm and horizon: mean, half, and the line's value, bound.
+        The figure; one row per problem, arm and horizon: mean, half, and bound (the value of the line).
     """
     drawn = _of(runs, [arm for arm in STYLES if arm != "one_step"])
     data = convergence.over_seeds(drawn, "gradient").reset_index()
@@ -39,7 +39,7 @@ def convergence_rates(runs: pd.DataFrame, about: str) -> tuple[Figure, pd.DataFr
             line = part.drop_duplicates("horizon")
             axes.plot(
                 line["horizon"], line["bound"], color="0.25", linestyle="--", linewidth=1.2,
-                label=r"$C/\sqrt{T}$, smallest $C$ above the filled arms",
+                label=r"$C/\sqrt{T}$, smallest $C$ that bounds the filled arms",
             )  # fmt: skip
             _arms(axes, part)
             axes.set_yscale("log")
@@ -50,14 +50,14 @@ def convergence_rates(runs: pd.DataFrame, about: str) -> tuple[Figure, pd.DataFr
 def convergence_constants(
     runs: pd.DataFrame, eta_0: float, inner_steps: int, about: str
 ) -> tuple[Figure, pd.DataFrame]:
-    """sqrt(T) times the mean squared gradient: flat where Eq. 15 holds with one C, and is tight.
+    """sqrt(T) times the mean squared gradient: flat where Eq. 15 holds with one C and is tight.
 
-    Dashed, what the telescoping sum gives alone, (F(θ_{T+1}) - F(θ_1)) / (steps η_0). Black, the computed C of one
-    inner step.
+    A dashed line is what the telescoping sum gives alone, (F(θ_{T+1}) - F(θ_1)) / (steps η_0). The black line is the
+    computed C for one inner step.
 
     Returns:
-        The figure; a row a problem, arm and horizon: mean, half, telescoped, and the computed C, bound (NaN but for
-        one inner step).
+        The figure; one row per problem, arm and horizon: mean, half, telescoped, and bound (the computed C; NaN except
+        for one inner step).
     """
     drawn = _of(runs, ["one_step", *THEOREM])
     steps = drawn["arm"].map({arm: 1 if convergence.ARMS[arm].one_step else inner_steps for arm in STYLES})
@@ -83,10 +83,11 @@ def convergence_constants(
 def convergence_clipping(runs: pd.DataFrame, eta_0: float, inner_steps: int, about: str) -> tuple[Figure, pd.DataFrame]:
     """Share of sampled rollouts whose gradient the clip stops, against T.
 
-    Vertical lines: from this T on no radius of the arm, at ε_base or at ε_min, can bind under the theorem's schedule.
+    A vertical line marks the T from which on the clip of an arm cannot bind under the theorem's schedule, whether its
+    radius is ε_base or ε_min.
 
     Returns:
-        The figure; a row a problem, arm and horizon: mean, half, and the arm's inert horizon (NaN under cosine).
+        The figure; one row per problem, arm and horizon: mean, half, and inert (that T; NaN under cosine).
     """
     drawn = _of(runs, [arm for arm in STYLES if arm != "one_step"])
     data = convergence.over_seeds(drawn, "clipped").reset_index()
@@ -98,14 +99,14 @@ def convergence_clipping(runs: pd.DataFrame, eta_0: float, inner_steps: int, abo
         for problem, arm in zip(data["problem"], data["arm"], strict=True)
     ]  # fmt: skip
     with plt.rc_context(PLAIN):
-        figure, panels = _panels(data, "share that the clip stops")
+        figure, panels = _panels(data, "share of rollouts that the clip stops")
         for axes, (_, part) in zip(panels, data.groupby("problem", sort=False), strict=True):
             _arms(axes, part)
             for arm, of_arm in part.dropna().groupby("arm", sort=False):
                 if of_arm["inert"].iloc[0] < 1.3 * data["horizon"].max():
                     axes.axvline(of_arm["inert"].iloc[0], color=STYLES[arm][0], linewidth=1, linestyle="-.")
             axes.plot(
-                [], [], color="0.4", linestyle="-.", linewidth=1, label="theorem's schedule: cannot bind from here on"
+                [], [], color="0.4", linestyle="-.", linewidth=1, label="theorem's schedule: no clip binds from here on"
             )
             axes.set_yscale("symlog", linthresh=1e-5, linscale=0.6)
             axes.set_ylim(-3e-6, 0.2)

@@ -1,4 +1,4 @@
-"""Figures of the KL estimators: curves, values and gradients as policies part, and what each does as a loss.
+"""Figures of the KL estimators: curves, values and gradients as the policy leaves the reference, and use as a loss.
 
 k1, k2 and k3 keep their colour, line and marker throughout.
 """
@@ -40,7 +40,7 @@ def kl_estimator_curves(low: float = -4.5, high: float = 4.5, marked=()) -> tupl
         marked: values of d to mark by vertical lines.
 
     Returns:
-        The figure; a row an estimator and d: estimator, d, value, slope.
+        The figure; one row per estimator and d: estimator, d, value, slope.
     """
     d_N = torch.linspace(low, high, 181, dtype=torch.float64)
     frames = []
@@ -62,12 +62,12 @@ def kl_estimator_curves(low: float = -4.5, high: float = 4.5, marked=()) -> tupl
         panels[0].set(ylim=(-5, 15), title="value of one token (nats)")
         panels[1].set(ylim=(-10, 5), title="its derivative in log π")
         panels[0].legend()
-        figure.suptitle("k1, k2, k3 of one token" + ("; grey, the tokens of the example" if len(marked) else ""))
+        figure.suptitle("k1, k2, k3 of one token" + ("; grey lines: the tokens of the example" if len(marked) else ""))
     return figure, data
 
 
 def kl_running_means(values: dict, exact: dict, title: str) -> tuple[Figure, pd.DataFrame]:
-    """The mean of the first n sampled values, as n grows, with the divergence they should come to.
+    """The mean of the first n sampled values, as n grows, with divergences to compare it with.
 
     Args:
         values: estimator -> its values at the same sampled tokens, in the order drawn, (N,).
@@ -75,7 +75,7 @@ def kl_running_means(values: dict, exact: dict, title: str) -> tuple[Figure, pd.
         title: of the figure.
 
     Returns:
-        The figure; a row an estimator and n: estimator, n, mean, error (the standard error, of the draws themselves).
+        The figure; one row per estimator and n: estimator, n, mean, error (the standard error, from the draws alone).
     """
     frames = []
     for name, values_N in values.items():
@@ -108,7 +108,7 @@ def kl_expectations(exact: dict, sampled: dict, title: str) -> tuple[Figure, pd.
         title: of the figure.
 
     Returns:
-        The figure; a row a direction, scale and estimator: mean, std, reverse, forward; sampled_mean, sampled_std.
+        The figure; one row per direction, scale and estimator: mean, std, reverse, forward; sampled_mean, sampled_std.
     """
     frames = []
     for direction in exact:
@@ -149,14 +149,14 @@ def kl_expectations(exact: dict, sampled: dict, title: str) -> tuple[Figure, pd.
 
 
 def kl_loss_gradients(tables: dict, title: str) -> tuple[Figure, pd.DataFrame]:
-    """Length of each estimator's expected gradient as a loss, and the tokens it takes to see it.
+    """Norm of each estimator's expected gradient as a loss, and the number of tokens that resolve it.
 
     Args:
         tables: direction -> a table of `kl_estimators.gradient_table`.
         title: of the figure.
 
     Returns:
-        The figure; the tables with a column direction. k1's expectation is zero, and no number of tokens shows it.
+        The figure; the tables with a column direction. k1's expectation is zero, so no number of tokens resolves it.
         Lines break at s = 0, where every norm is zero.
     """
     data = pd.concat([table.assign(direction=name) for name, table in tables.items()], ignore_index=True)
@@ -184,7 +184,7 @@ def kl_loss_gradients(tables: dict, title: str) -> tuple[Figure, pd.DataFrame]:
 
 
 def kl_descents(expected: dict, sampled: dict, title: str) -> tuple[Figure, pd.DataFrame]:
-    """KL to the reference while an estimator, as the only loss, is descended.
+    """KL to the reference during gradient descent with an estimator as the only loss.
 
     Args:
         expected: start -> loss -> kl_T_R of `kl_estimators.descend` with expected gradients, one run.
@@ -192,8 +192,8 @@ def kl_descents(expected: dict, sampled: dict, title: str) -> tuple[Figure, pd.D
         title: of the figure.
 
     Returns:
-        The figure; a row a start, kind ("expected" or "sampled"), loss and step: low, median, high. A run that left
-        the numbers counts as infinitely far.
+        The figure; one row per start, kind ("expected" or "sampled"), loss and step: low, median, high. A run whose
+        logits are no longer finite counts as infinitely far.
     """
     frames = []
     for kind, starts in (("expected", expected), ("sampled", sampled)):
@@ -233,7 +233,7 @@ def kl_descents(expected: dict, sampled: dict, title: str) -> tuple[Figure, pd.D
 
 
 def kl_equal_beta(table: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]:
-    """KL of the answer where each penalty comes to rest, over β, and its paired difference from the KL penalty's.
+    """KL of the answer at each penalty's stationary policy, over β, and its paired difference from the KL penalty's.
 
     Args:
         table: of `kl_estimators.equal_beta`.
@@ -258,7 +258,7 @@ def kl_equal_beta(table: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame
             axes.minorticks_off()
             axes.grid(color="0.93")
             axes.set_axisbelow(True)
-        left.set(ylabel="KL of the answer (nats)", title="where each penalty comes to rest")
+        left.set(ylabel="KL of the answer (nats)", title="at each penalty's stationary policy")
         right.set(ylabel="paired difference (nats)", title="difference from the KL of the answer as penalty")
         figure.legend(loc="outside lower center", ncols=3)
         figure.suptitle(title)
@@ -271,7 +271,7 @@ def _line(name: str, marker: str | None = None) -> dict:
 
 
 def _broken_at_zero(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows in order of scale, with an empty one at 0 where scales lie on both sides: a line is not drawn across."""
+    """The rows in order of scale; an empty row at 0 breaks a line whose scales lie on both sides of it."""
     rows = rows.set_index("scale").sort_index()
     if rows.index.min() < 0 < rows.index.max():
         rows = rows.reindex(rows.index.union([0.0]))
@@ -279,5 +279,5 @@ def _broken_at_zero(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _quantile(kl_T_R, share: float):
-    """By order, so that infinite values are allowed: at least `share` of the runs lie at or below it."""
+    """The value that at least `share` of the runs do not exceed; infinite values are allowed."""
     return kl_T_R.sort(dim=1).values[:, min(math.ceil(share * kl_T_R.shape[1]), kl_T_R.shape[1]) - 1].numpy()

@@ -33,7 +33,7 @@ POINTS = 121  # of a curve
 
 
 def binary_groups(group_size: int) -> torch.Tensor:
-    """Every group of binary rewards, a row each: 0, 1, ... G right."""
+    """Groups of binary rewards, one row for each number right: 0, 1, ... G."""
     right = torch.arange(group_size + 1)[:, None]
     return (torch.arange(group_size) < right).double()
 
@@ -42,7 +42,7 @@ def binary_advantages(group_size: int = 8) -> tuple[Figure, pd.DataFrame]:
     """Eq. 1 on binary rewards: the advantage of a right and of a wrong rollout, by the number right.
 
     Returns:
-        The figure; a row a number right, 1 .. G-1: right (the number), a_right, a_wrong.
+        The figure; one row per number right, 1 .. G-1: right (the number), a_right, a_wrong.
     """
     advantages = group_advantages(binary_groups(group_size))[1:-1]
     rows = [(c, A[0].item(), A[-1].item()) for c, A in enumerate(advantages, start=1)]
@@ -60,13 +60,13 @@ def binary_advantages(group_size: int = 8) -> tuple[Figure, pd.DataFrame]:
 
 
 def prompt_weights(group_size: int = 8) -> tuple[Figure, pd.DataFrame]:
-    """How strongly a prompt pulls, by its accuracy p, and how the pull of GRPO compares with the true gradient's.
+    """The expected gradient of a prompt, by its accuracy p, and its ratio to the true gradient.
 
-    The prompt has one parameter, the logit of p. A rollout's score is r - p, the expected gradient of an estimator
+    The prompt has one parameter, the logit of p. A rollout's score is r - p. The expected gradient of an estimator is
     E[Σ_g A_g (r_g - p) / G], a sum over the number right; the true gradient of the accuracy is p (1 - p).
 
     Returns:
-        The figure; a row an estimator and p: estimator, p, gradient, ratio (gradient / p (1 - p)).
+        The figure; one row per estimator and p: estimator, p, gradient, ratio (gradient / p (1 - p)).
     """
     groups = binary_groups(group_size)
     ps = torch.linspace(0.02, 0.98, POINTS, dtype=torch.float64)
@@ -95,7 +95,7 @@ def prompt_weights(group_size: int = 8) -> tuple[Figure, pd.DataFrame]:
         right.legend(loc="upper center")
         for axes in (left, right):
             axes.grid(color="0.93")
-        figure.suptitle(f"The pull of a prompt on the policy, binary rewards, G = {group_size}")
+        figure.suptitle(f"Expected gradient of a prompt: binary rewards, G = {group_size}")
     return figure, data
 
 
@@ -103,7 +103,7 @@ def binary_dispersions(group_size: int = 8) -> tuple[Figure, pd.DataFrame]:
     """The three dispersions of §4.5 on binary rewards, by the number right, as printed: without a fallback.
 
     Returns:
-        The figure; a row a number right, 0 .. G: right, std, mad, iqr.
+        The figure; one row per number right, 0 .. G: right, std, mad, iqr.
     """
     groups = binary_groups(group_size)
     data = pd.DataFrame({mode: dispersion(groups, mode, fallback="zero") for mode in DISPERSIONS})
@@ -120,12 +120,12 @@ def binary_dispersions(group_size: int = 8) -> tuple[Figure, pd.DataFrame]:
 
 
 def clip_radius(clip: AdaptiveClip, at: ClipSignals) -> tuple[Figure, pd.DataFrame]:
-    """Eq. 4, one signal at a time, the others held.
+    """Eq. 4, one signal at a time, with the others fixed.
 
     Thick lines are ε, thin ones what Eq. 4 gives before its bounds, dashed ones the bounds; the dot is `at`.
 
     Returns:
-        The figure; a row a signal and value: signal, value, epsilon, raw.
+        The figure; one row per signal and value: signal, value, epsilon, raw.
     """
     state = clip.initial_state()
     rows = []
@@ -162,7 +162,7 @@ def temperature_run(uncertainties: dict, temperature: AdaptiveTemperature, start
         starts: of the baseline, "zero", "first" or "debiased".
 
     Returns:
-        The figure, a panel a course above that of U; a row a course, start and update: course, start, update, U,
+        The figure, with U above τ for each course; one row per course, start and update: course, start, update, U,
         baseline, tau.
     """
     rows = []
@@ -207,10 +207,10 @@ def entropy_terms(entropies: list, clip: AdaptiveClip, at: ClipSignals) -> tuple
     Args:
         entropies: H of each update, nats.
         clip: its settings, with a vocabulary_size; `entropy` is replaced.
-        at: the other signals, held.
+        at: the other signals, which stay fixed.
 
     Returns:
-        The figure; a row a term and update: term, update, entropy, epsilon, raw.
+        The figure; one row per term and update: term, update, entropy, epsilon, raw.
     """
     rows = []
     for term in ENTROPY_TERMS:
@@ -238,12 +238,12 @@ def entropy_terms(entropies: list, clip: AdaptiveClip, at: ClipSignals) -> tuple
 
 
 def free_range(clip: AdaptiveClip, group_size: int = 8) -> tuple[Figure, pd.DataFrame]:
-    """Between which entropies Eq. 4 is free of its bounds, for every probe of binary rewards, without drift.
+    """The range of entropies in which Eq. 4 lies between its bounds, for every probe of binary rewards, without drift.
 
     Right rollouts give one answer; wrong ones agree on another, or all differ.
 
     Returns:
-        The figure; a row a number right and kind of votes: right, wrong ("agree" or "differ"), floor, ceiling: H in
+        The figure; one row per number right and kind of votes: right, wrong ("agree" or "differ"), floor, ceiling: H in
         nats where ε = ε_min and where ε = ε_max.
     """
     rows = []

@@ -1,7 +1,7 @@
 """Figures of one update: the probe-train loop of AGPO Fig. 1, and where the clip binds.
 
-Fig. 1 is drawn from §3.3 and the equations. Beyond the paper's figure it says what each arrow carries, and what is kept
-for the next update.
+Fig. 1 is drawn from §3.3 and the equations. In addition to the paper's figure, it shows what each arrow carries, and
+what is kept for the next update.
 """
 
 from collections.abc import Sequence
@@ -89,11 +89,11 @@ def probe_train_loop(values: dict | None = None, about: str = "") -> tuple[Figur
 
     Args:
         values: numbers to write beside the quantities; keys are names in SYMBOLS.
-        about: where the numbers come from, for the title; without numbers there is none.
+        about: where the numbers come from, for the title; without it there is no title.
 
     Returns:
-        The figure; a row an arrow: source, target, carries, equations (their numbers, as text), next_update (kept for
-        the next update, and drawn dashed).
+        The figure; one row per arrow: source, target, carries, equations (their numbers, as text), next_update (kept
+        for the next update, and drawn dashed).
 
     Raises:
         KeyError: a value that no arrow carries.
@@ -137,7 +137,7 @@ def clip_map(
         about: where the tokens come from, for the title.
 
     Returns:
-        The figure; a row a token: ratio, advantage, binds.
+        The figure; one row per token: ratio, advantage, binds.
     """
     ratio_T, advantage_T = torch.tensor([ratios, advantages], dtype=torch.float64)
     binds = clip_binds(ratio_T, advantage_T, epsilon)
@@ -156,7 +156,7 @@ def clip_map(
         axes.plot(bound["ratio"], bound["advantage"], "x", color=ORANGE, markersize=7, mew=2, label="gradient stopped")
         axes.set(xlabel="ratio $\\rho$ of a token", ylabel="advantage $A$ of its rollout")
         axes.set(xlim=(1 - reach, 1 + reach), ylim=(-height, height))
-        axes.set_title(f"Tokens of the batch, {about}; in grey the clip binds, ε = {epsilon:.3f}")
+        axes.set_title(f"Tokens of the batch, {about}; the clip binds in the grey area, ε = {epsilon:.3f}")
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure, data
 

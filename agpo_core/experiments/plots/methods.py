@@ -1,4 +1,4 @@
-"""Figures of all methods at one budget. A colour is a family of methods; marker and line tell its members apart."""
+"""Figures of all methods at one budget. Each family of methods has a colour; its members differ by marker and line."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,10 +23,10 @@ SCORES = ["family", "score", "half", "n", "gap", "gap_half", "pairs"]
 
 
 def method_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
-    """Macro-average of every method on test, and its paired difference from GRPO, by family, best first within one.
+    """Macro-average of every method on test, and its paired difference from GRPO, by family, best first within each.
 
     Returns:
-        The figure; a row a method: family, score, half, n, and gap, gap_half, pairs against GRPO.
+        The figure; one row per method: family, score, half, n, and gap, gap_half, pairs against GRPO.
     """
     runs, scores = results.runs, macro(results.runs)
     rows = {}
@@ -57,12 +57,12 @@ def method_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
 
 
 def method_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
-    """Macro-average on dev over the consumed share of the horizon, a panel a family, GRPO in grey in each.
+    """Macro-average on dev over the consumed share of the horizon: one panel per family, with GRPO in grey in each.
 
     Lines are means over runs, bars their 95 % t-intervals.
 
     Returns:
-        The figure; a row a method and evaluation: progress, dev, half, n.
+        The figure; one row per method and evaluation: progress, dev, half, n.
     """
     data = dev_points(results.traces.dropna(subset=["dev"]))
     with plt.rc_context(PLAIN):

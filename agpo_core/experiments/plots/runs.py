@@ -1,7 +1,7 @@
 """Figures of trained runs: scores, learning curves, controllers.
 
-One colour for each of the four methods. A control has the colour of its method, and differs by
-marker and line, so that no figure needs colour to be read.
+Each of the four methods has a colour. A control has the colour of its method, and another marker and line, so that
+every figure can be read without colour.
 """
 
 import matplotlib.pyplot as plt
@@ -33,11 +33,11 @@ METHODS = ("grpo", "grpo_ats", "agpo_no_ats", "agpo")
 def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
     """Macro-average of every arm on test, and its paired difference from GRPO.
 
-    Small marks are runs, large ones their mean with the 95 % t-interval; the dashed line is the
-    mean of the supervised starts.
+    Small marks are runs, large ones their mean with the 95 % t-interval; the dashed line is the mean of the supervised
+    starts.
 
     Returns:
-        The figure; a row an arm: score, half, n, and gap, gap_half, pairs against GRPO.
+        The figure; one row per arm: score, half, n, and gap, gap_half, pairs against GRPO.
     """
     runs = results.runs
     if runs.empty:
@@ -70,13 +70,13 @@ def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
 
 
 def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
-    """Macro-average on dev over the consumed share of the horizon, methods and controls apart.
+    """Macro-average on dev over the consumed share of the horizon, methods and controls in separate panels.
 
-    Lines are means over runs, bars their 95 % t-intervals. Runs stop at updates, so the same
-    evaluation falls on slightly different progress: its mean is drawn.
+    Lines are means over runs, bars their 95 % t-intervals. Runs stop at updates, so the same evaluation falls on
+    slightly different progress in each: the mean progress is drawn.
 
     Returns:
-        The figure; a row an arm and evaluation: progress, dev, half, n.
+        The figure; one row per arm and evaluation: progress, dev, half, n.
     """
     scored = results.traces.dropna(subset=["dev"])
     if scored.empty:
@@ -108,12 +108,12 @@ def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
 def controller_traces(results: Results) -> tuple[Figure, pd.DataFrame]:
     """What the controllers saw and did, update by update; means over runs, bands their range.
 
-    Clip radius with its value before clipping (thin) and its bounds; temperature; U with its
-    baseline (thin); policy entropy. An arm is drawn up to the update that all of its runs reached.
+    The panels show the clip radius with its value before clipping (thin) and its bounds, the temperature, U with its
+    baseline (thin), and the policy entropy. An arm is drawn up to the last update that all of its runs reached.
 
     Returns:
-        The figure; a row an arm and update: means of epsilon, epsilon_raw, tau, uncertainty,
-        uncertainty_baseline and entropy.
+        The figure; one row per arm and update: means of epsilon, epsilon_raw, tau, uncertainty, uncertainty_baseline
+        and entropy.
     """
     updates = results.traces[results.traces["update"] > 0]
     arms = [arm for arm in arms_of(updates) if ARMS[arm].adapts]
@@ -144,9 +144,9 @@ def controller_traces(results: Results) -> tuple[Figure, pd.DataFrame]:
         clip.minorticks_off()
         handles = [plt.Line2D([], [], label=ARMS[arm].title, **_line(arm, "")) for arm in arms]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(arms))
-        clip.set(ylabel="ε", title="Clip radius ε; thin, before its bounds (dashed)")
-        temperature.set(ylabel="τ", title=r"Temperature τ; dashed, $τ_\mathrm{base}$")
-        uncertainty.set(ylabel="U", title="Uncertainty U; thin, its baseline Ū", xlabel="update")
+        clip.set(ylabel="ε", title="Clip radius ε (thin: before its bounds; dashed: bounds)")
+        temperature.set(ylabel="τ", title=r"Temperature τ (dashed: $τ_\mathrm{base}$)")
+        uncertainty.set(ylabel="U", title="Uncertainty U (thin: its baseline Ū)", xlabel="update")
         entropy.set(ylabel="H (nats per token)", title="Policy entropy H", xlabel="update")
         for axes in panels.flat:
             axes.xaxis.get_major_locator().set_params(integer=True)
@@ -186,7 +186,7 @@ def _line(arm: str, marker: str | None = None) -> dict:
 
 
 def finish_scores(left, right, scores: pd.Series, arms: list[str]) -> None:
-    """Axes of a figure with a score on the left and a paired difference from GRPO on the right, an arm a row."""
+    """Label a figure with scores on the left and paired differences from GRPO on the right, one row per arm."""
     if "start" in scores.index.get_level_values("arm"):
         start = scores["start"].mean()
         left.axvline(start, color="0.45", linestyle="--", linewidth=1)
@@ -204,7 +204,7 @@ def finish_scores(left, right, scores: pd.Series, arms: list[str]) -> None:
 
 
 def dev_points(scored: pd.DataFrame) -> pd.DataFrame:
-    """Mean progress and dev score, with its t-interval, of each arm's evaluations; a row an arm and evaluation."""
+    """Mean progress and dev score, with its t-interval: one row per arm and evaluation."""
     scored = scored.assign(evaluation=scored.groupby(["arm", "seed", "start"]).cumcount())
     rows = []
     for (arm, evaluation), points in scored.groupby(["arm", "evaluation"]):
@@ -214,5 +214,5 @@ def dev_points(scored: pd.DataFrame) -> pd.DataFrame:
 
 
 def known(half: float) -> float | None:
-    """An error bar's length; None where one run has no interval."""
+    """The length of an error bar; None where a single run has no interval."""
     return None if np.isnan(half) else half

@@ -1,16 +1,17 @@
-"""What the papers say, as data: their numbers, their claims, and what is wrong in their texts.
+"""What the papers say, as data: their numbers, their claims, and the faults in their texts.
 
     agpo.csv, rpp.csv   every number of their tables and texts, one a row
     claims.yaml         every claim, and what answers it here
     faults.yaml         what is wrong in the texts
     items.csv           every table, figure and theorem, and the notebook that re-makes it or will
 
-AGPO's numbers are the paper's own. Of REINFORCE++ we hold a long commentary alone, so every number of R++ is as the
-commentary gives it, and what stands under "commentary" is the commentary's own arithmetic. Numbers that it read off a
-figure are marked approximate; of Fig. 3 it gives none. The papers' numbers never share an axis or a row with ours.
+AGPO's numbers are the paper's own. For REINFORCE++ we have only a long commentary, so every number of R++ is as the
+commentary gives it, and the numbers whose place is "commentary" are the commentary's own arithmetic. Numbers that it
+read off a figure are marked approximate; it gives none for Fig. 3. The papers' numbers never share an axis or a row
+with ours.
 
-A reference names numbers by place, row and column, the latter two if wanted: "AGPO Table 1 | PPO | GSM8K" is one
-number, "R++ Table 4 | GRPO" a row, "AGPO §4.2.3" all that stands there.
+A reference names numbers by place, row and column; row and column may be left out. "AGPO Table 1 | PPO | GSM8K" is one
+number, "R++ Table 4 | GRPO" is a row, and "AGPO §4.2.3" is every number of that section.
 """
 
 import csv
@@ -24,7 +25,7 @@ import yaml
 
 FILES = {"AGPO": "agpo.csv", "R++": "rpp.csv"}
 
-# The rows of a paper's tables that each arm of ours answers to.
+# The rows of a paper's tables that correspond to each of our arms.
 ROWS = {
     "AGPO": {
         "ppo": ("PPO",),
@@ -64,12 +65,12 @@ class Number:
     Attributes:
         paper: "AGPO" or "R++".
         place: table, figure or section.
-        row, column: of the table; elsewhere what the number is of, and what it says.
-        value: in `unit`; of a range, its middle.
-        spread: what follows ±, or half of a range; None: nothing is said.
+        row, column: of the table; outside tables, what the number is about, and which quantity it is.
+        value: in `unit`; the middle of a range.
+        spread: what follows ±, or half of a range; None where the text gives none.
         unit: "" where there is none.
         approximate: read off a figure, or called approximate by the text.
-        printed: as it stands in the text, where that is more than the value.
+        printed: the number as the text writes it, where that says more than the value.
         source: the text it was taken from: "paper", or of R++ "commentary".
     """
 
@@ -109,7 +110,7 @@ def find(reference: str) -> list[Number]:
     """The numbers that a reference names.
 
     Raises:
-        KeyError: there is none; the message says what comes near.
+        KeyError: there is none; the message lists similar names.
     """
     found = [n for n in numbers() if n.reference == reference or n.reference.startswith(f"{reference} | ")]
     if not found:
@@ -137,8 +138,8 @@ def compared(arm: str, baseline: str) -> dict[str, pd.DataFrame]:
     Args:
         arm, baseline: names in grid.ARMS.
     Returns:
-        {place: a row a column of that table, with `ours`, `theirs` and `gap`}; empty where no table has both. Columns
-        that are means of others are left out. AGPO Table 4 prints differences from AGPO, which counts as 0 there.
+        {place: one row per column of that table, with `ours`, `theirs` and `gap`}; empty where no table has both.
+        Columns that are means of others are left out. AGPO Table 4 prints differences from AGPO, so AGPO is 0 there.
     """
     found = {}
     for place in dict.fromkeys(f"{n.paper} {n.place}" for n in numbers() if n.place.startswith("Table")):
@@ -188,9 +189,9 @@ class Claim:
         contrasts: pairs of arms that answer it.
         tests: names of test functions that answer it.
         experiments: names of the experiments, each with a record or to come, in which the contrasts are judged.
-        holds: of a claim that tests answer in full, whether it holds; None: runs decide, or nothing has yet.
-        gpu: what of it only a GPU can test; "" if nothing.
-        planned: the experiment that will answer what nothing answers yet; "" if there is none to come.
+        holds: whether the claim holds, if tests answer it in full; None if runs decide, or nothing has yet.
+        gpu: the part that only a GPU can test; "" if there is none.
+        planned: the experiment planned for what nothing answers yet; "" if there is none.
         notebook: the notebook that shows it, or will.
     """
 
@@ -228,12 +229,12 @@ def claims() -> tuple[Claim, ...]:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong in a text itself. The test `test_<name>` repeats how it was found.
+    """Something that is wrong in a text. The test `test_<name>` repeats how it was found.
 
     Attributes:
         name: short.
-        text: "AGPO", or "commentary" (on R++): whose fault it is. What the commentary reports faithfully, and what the
-            R++ paper itself says, we cannot tell apart.
+        text: whose fault it is: "AGPO", or "commentary" (on R++). We cannot tell whether a fault of the commentary is
+            also in the R++ paper.
         place: where it stands.
         says: what the text says.
         wrong: what is wrong with it.

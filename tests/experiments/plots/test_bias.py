@@ -1,4 +1,4 @@
-"""Figures of the bias: what is drawn is what is returned, and it is right."""
+"""Figures of the bias return the data that they draw, and the data are right."""
 
 import math
 

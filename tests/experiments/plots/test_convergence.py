@@ -30,9 +30,9 @@ def labels(figure):
 
 
 def test_the_line_of_the_rate_bounds_the_theorems_arms_and_touches_them(runs):
-    figure, data = plots.convergence_rates(runs, "profile tiny, 2 seeds")
-    assert figure.get_suptitle().endswith("profile tiny, 2 seeds")
-    assert "$C/\\sqrt{T}$, smallest $C$ above the filled arms" in labels(figure)
+    figure, data = plots.convergence_rates(runs, "2 seeds")
+    assert figure.get_suptitle().endswith("2 seeds")
+    assert "$C/\\sqrt{T}$, smallest $C$ that bounds the filled arms" in labels(figure)
     assert set(data["arm"]) == set(plots.STYLES) - {"one_step"}
     of_theorem = data[data["arm"].isin(plots.THEOREM)]
     slack = of_theorem["bound"] / of_theorem["mean"]
@@ -44,7 +44,7 @@ def test_the_line_of_the_rate_bounds_the_theorems_arms_and_touches_them(runs):
 
 
 def test_the_constant_is_drawn_with_its_telescoped_part_and_the_computed_bound(runs):
-    figure, data = plots.convergence_constants(runs, ETA_0, INNER, "profile tiny, 2 seeds")
+    figure, data = plots.convergence_constants(runs, ETA_0, INNER, "2 seeds")
     assert len(figure.axes) == 2
     gain = runs.groupby(["problem", "arm", "horizon"])["gain"].mean()
     for _, row in data.iterrows():
@@ -55,8 +55,8 @@ def test_the_constant_is_drawn_with_its_telescoped_part_and_the_computed_bound(r
 
 
 def test_clipping_is_drawn_with_the_horizon_from_which_it_ends(runs):
-    figure, data = plots.convergence_clipping(runs, ETA_0, INNER, "profile tiny, 2 seeds")
-    assert "theorem's schedule: cannot bind from here on" in labels(figure)
+    figure, data = plots.convergence_clipping(runs, ETA_0, INNER, "2 seeds")
+    assert "theorem's schedule: no clip binds from here on" in labels(figure)
     assert data["mean"].between(0, 1).all()
     inert = data.groupby("arm")["inert"].first()
     assert inert["adaptive"] > inert["fixed"] > 0

@@ -129,7 +129,7 @@ def test_what_stands_for_the_entropy_decides_whether_the_radius_reaches_its_floo
     assert raw["raw"].tolist() == pytest.approx([unit * H for H in entropies])
     assert raw["normalised"].tolist() == pytest.approx([unit * H / math.log(100) for H in entropies])
     assert raw["off"].tolist() == pytest.approx([unit] * 4)
-    # EMA(H) is 1 and .998 at the second and third update; .8 / 1, and .4 / .998 = .401 is held at .5
+    # EMA(H) is 1 and .998 at the second and third update; .8 / 1, and .4 / .998 = .401 is clipped to .5
     assert raw["ratio_ema"].tolist() == pytest.approx([unit * ratio for ratio in (1.0, 0.8, 0.5, 0.5)])
     assert data.loc[data["term"] == "raw", "epsilon"].iloc[-1] == 0.05
 

@@ -52,7 +52,7 @@ def test_arrows_run_straight_and_through_no_box():
 
 @pytest.mark.parametrize("values", [None, NUMBERS])
 def test_no_text_covers_another_and_each_box_holds_its_own(values):
-    figure, _ = plots.probe_train_loop(values, "profile tiny, seed 0" if values else "")
+    figure, _ = plots.probe_train_loop(values, "tiny-qwen2-a, seed 0" if values else "")
     figure.draw_without_rendering()
     axes = figure.axes[0]
     texts = [text for text in (*figure.texts, *axes.texts) if text.get_text()]
@@ -95,7 +95,7 @@ def test_what_is_kept_for_the_next_update_is_the_policy_its_drift_and_the_runnin
         ("updated", "radius"),
         ("temperature", "temperature"),
     }
-    # within one update nothing depends on itself: what is left has an order
+    # within one update nothing depends on itself: the remaining arrows have an order
     rest = {(s, t) for s, t, later in zip(arrows["source"], arrows["target"], arrows["next_update"]) if not later}
     boxes = set(BOXES)
     while boxes:
@@ -112,7 +112,7 @@ def test_numbers_stand_beside_their_quantities():
 
 
 def test_a_drawing_of_measured_numbers_says_where_they_come_from():
-    about = "profile tiny, seed 7"
+    about = "tiny-qwen2-a, seed 7"
     loop, _ = plots.probe_train_loop({"tau": 1.0}, about)
     tokens, _ = plots.clip_map([1.0, 1.3], [1.0, 1.0], 0.2, about)
     assert about in loop.get_suptitle() and about in tokens.axes[0].get_title()
