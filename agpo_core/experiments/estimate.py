@@ -320,35 +320,64 @@ def describe(jobs: list, params: dict) -> str:
     return "\n".join(lines)
 
 
+def seconds_left(jobs: list, params: dict) -> float:
+    """Seconds that the unfinished jobs of a grid take, `parallel` at a time, evaluation included: an upper bound.
+
+    Args:
+        jobs: `grid.PlannedRun`s.
+        params: the grid's parameters; they state the speeds.
+    """
+    return sum(sum(_seconds(job, jobs, params)) for job in jobs if not job.finished) / params["parallel"]
+
+
+def _leader(job, jobs: list):
+    """The job that sets this one's horizon; None if there is none."""
+    key = (job.arm.follows, job.seed, job.start)
+    return next((other for other in jobs if (other.arm.name, other.seed, other.start) == key), None)
+
+
+def _generated(job, jobs: list) -> float | None:
+    """Tokens that a job generates in its updates; None if its horizon does not tell.
+
+    An arm that follows another has the tokens of that arm's training phase, or of its compute.
+    """
+    config = job.config or _leader(job, jobs).config
+    generated = tokens(config)
+    if job.config is None and generated is not None:
+        trained_on, looked_at = completions(config)
+        share = trained_on / (trained_on + looked_at)
+        if job.arm.matched == "compute":
+            share = forward_passes(config, share, 1 - share) / forward_passes(config, 1, 0)
+        generated *= share
+    return generated
+
+
+def _seconds(job, jobs: list, params: dict) -> tuple[float, float]:
+    """Seconds of a job's updates, and of its evaluations."""
+    config, generated = job.config or _leader(job, jobs).config, _generated(job, jobs)
+    probed = config.needs_probe and job.config is not None
+    speed = params["tokens_per_second_probe" if probed else "tokens_per_second"]
+    of_updates = config.horizon if generated is None else generated / speed
+    return of_updates, evaluation_tokens(config) / params["tokens_per_second"]
+
+
 def _workload(jobs: list, params: dict) -> str:
-    """One row per arm. An arm that follows another has the tokens of that arm's training phase, or of its compute."""
-    by_key = {(job.arm.name, job.seed, job.start): job for job in jobs}
+    """One row per arm."""
     rows, total, evaluating, unknown = {}, 0.0, 0.0, {}
     for job in jobs:
-        leader = by_key.get((job.arm.follows, job.seed, job.start))
+        leader, generated = _leader(job, jobs), _generated(job, jobs)
         config = job.config or leader.config
-        probed = config.needs_probe and job.config is not None
-        generated = tokens(config)
         horizon = f"{config.horizon:,.0f} {config.horizon_unit}"
         if job.config is None:
             horizon = f"the {job.arm.matched} of {leader.arm.title}"
-            if generated is not None:
-                trained_on, looked_at = completions(config)
-                share = trained_on / (trained_on + looked_at)
-                if job.arm.matched == "compute":
-                    share = forward_passes(config, share, 1 - share) / forward_passes(config, 1, 0)
-                generated *= share
-        speed = params["tokens_per_second_probe" if probed else "tokens_per_second"]
-        seconds = config.horizon if generated is None else generated / speed
-        of_evaluation = evaluation_tokens(config)
-        seconds_of_evaluation = of_evaluation / params["tokens_per_second"]
+        seconds, seconds_of_evaluation = _seconds(job, jobs, params)
         total += seconds
         evaluating += seconds_of_evaluation
         unknown |= dict.fromkeys(evaluated(config)[1])
         row = {"jobs": 0, "horizon": horizon}
         row["tokens a job"] = "" if generated is None else f"{generated:,.0f}"
         row["time a job"] = duration(seconds)
-        row["evaluation tokens"] = f"{of_evaluation:,.0f}"
+        row["evaluation tokens"] = f"{evaluation_tokens(config):,.0f}"
         row["evaluation time"] = duration(seconds_of_evaluation)
         rows.setdefault(job.arm.title, row)["jobs"] += 1
     speeds = params["tokens_per_second"], params["tokens_per_second_probe"]
