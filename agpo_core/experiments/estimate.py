@@ -320,14 +320,21 @@ def describe(jobs: list, params: dict) -> str:
     return "\n".join(lines)
 
 
-def seconds_left(jobs: list, params: dict) -> float:
+def seconds_left(jobs: list, params: dict, counted: set[str] | None = None) -> float:
     """Seconds that the unfinished jobs of a grid take, `parallel` at a time, evaluation included: an upper bound.
 
     Args:
         jobs: `grid.PlannedRun`s.
         params: the grid's parameters; they state the speeds.
+        counted: hashes of runs that another grid has counted. These are left out, and those of this grid are added.
     """
-    return sum(sum(_seconds(job, jobs, params)) for job in jobs if not job.finished) / params["parallel"]
+    counted, total = set() if counted is None else counted, 0.0
+    for job in jobs:
+        identity = job.config.hash() if job.config else ""
+        if not job.finished and identity not in counted:
+            total += sum(_seconds(job, jobs, params))
+        counted |= {identity} - {""}
+    return total / params["parallel"]
 
 
 def _leader(job, jobs: list):

@@ -6,8 +6,12 @@ and, where the notebook has a `run_mode`, the one that trains what is missing. T
 as it does under plain papermill. Papermill executes the notebook; what it prints is shown as it comes. The executed
 notebook, an HTML copy and the `summary.txt` that the notebook writes are in `outputs/runs/<notebook>/<profile>/`.
 
+`all` stands for every notebook. A line before each notebook says how long the rest takes at most. At the end
+`outputs/report/index.html` shows all results on one page (see `report_page`).
+
 A setting that is not known, or text where a number belongs, stops everything (exit status 2). A notebook that fails is
-reported, and the others still run (exit status 1).
+reported, the others still run, and the last line lists those that failed (exit status 1). Finished runs are reused, so
+the same command goes on after an interrupt.
 """
 
 import argparse
@@ -22,7 +26,30 @@ from traitlets.config import Config
 
 from agpo_core import paths
 from agpo_core.config import ConfigError
-from agpo_core.experiments import grid, html, profiles
+from agpo_core.experiments import estimate, grid, html, profiles, published, report_page
+from agpo_core.jobs.progress import duration
+
+ALL = "all"  # stands for every notebook
+UNTRAINED = 15.0  # seconds that a notebook's own cells take, about
+
+
+def chosen(names: list[str]) -> list[str]:
+    """The notebooks that names stand for, each once; `all` is every one, in the order of the table of items."""
+    there = {file.stem for file in paths.notebooks().glob("*.ipynb")}
+    listed = [item.notebook for item in published.items() if item.notebook in there]
+    every = [*listed, *sorted(there - set(listed))]
+    return list(dict.fromkeys(name for given in names for name in (every if given == ALL else [given])))
+
+
+def seconds_left(notebooks: list[str], profile: str) -> float:
+    """Seconds that notebooks take at most; a run that several of them show counts once."""
+    counted, seconds = set(), 0.0
+    for name in notebooks:
+        settings = profiles.settings(name, profile)
+        seconds += UNTRAINED
+        if profiles.trains(name) and settings["run_mode"] != "plan":
+            seconds += estimate.seconds_left(grid.plan(name, settings), settings, counted)
+    return seconds
 
 
 def load_parameters(notebook: str, profile: str) -> dict:
@@ -83,16 +110,20 @@ def main(argv: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description="Execute notebooks with a profile's parameters.")
     parser.add_argument("--profile", required=True, help="a name in params/, such as tiny")
-    parser.add_argument("notebooks", nargs="+", help="names in notebooks/, without .ipynb")
+    parser.add_argument("notebooks", nargs="+", help=f"names in notebooks/, without .ipynb; {ALL}: every one")
     args = parser.parse_args(argv)
+    names = chosen(args.notebooks)
     try:
-        parameters = {name: load_parameters(name, args.profile) for name in args.notebooks}
+        parameters = {name: load_parameters(name, args.profile) for name in names}
     except (ConfigError, FileNotFoundError) as error:
         parser.error(str(error))
 
-    seconds, failed = {}, []
-    for name in parameters:
-        print(f"{name}, profile {args.profile}", flush=True)
+    seconds, failed, begun = {}, [], time.monotonic()
+    for number, name in enumerate(names, start=1):
+        left = duration(seconds_left(names[number - 1 :], args.profile))
+        place = f"[{number} of {len(names)}] " if len(names) > 1 else ""
+        spent = f"{duration(time.monotonic() - begun)} spent, " if number > 1 else ""
+        print(f"{place}{name}, profile {args.profile}; {spent}at most about {left} left", flush=True)
         start = time.monotonic()
         try:
             execute(name, args.profile, parameters[name])
@@ -108,6 +139,9 @@ def main(argv: list[str] | None = None) -> int:
 
     for name in seconds:
         _report(name, args.profile, seconds[name])
+    print(f"report    {_shown(report_page.write(args.profile))}")
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -40,6 +40,7 @@ def repository(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "params").mkdir()
     (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(reproduce.report_page, "write", lambda profile: tmp_path / profile / "index.html")
     write_notebook(tmp_path, "table", WRITE_SUMMARY)
     return tmp_path
 
@@ -90,7 +91,7 @@ def test_a_notebook_that_fails_is_reported_and_the_others_still_run(repository, 
 
     printed = capfd.readouterr()
     assert message in printed.err
-    assert "broken failed" in printed.err and (stale.parent / "notebook.ipynb").is_file()
+    assert printed.err.endswith("failed: broken\n") and "broken failed" in printed.err and (stale.parent / "notebook.ipynb").is_file()
     assert "earlier run" not in printed.out and not stale.exists()
     assert "train 0.5 notebooks" in printed.out
 
@@ -103,6 +104,31 @@ def test_a_notebook_that_ends_after_its_plan_did_not_fail(repository, capfd):
     assert reproduce.main(["--profile", "paper", "table"]) == 0
     shown = capfd.readouterr()
     assert "planned" in shown.out and "of nothing" not in shown.out and "failed" not in shown.err
+
+
+def test_all_is_every_notebook_once_those_of_the_papers_in_their_order(repository):
+    for name in ("zz_mine", "agpo_table1_main_results", "learn_01_group_advantages"):
+        write_notebook(repository, name, "pass")
+    every = ["learn_01_group_advantages", "agpo_table1_main_results", "table", "zz_mine"]
+    assert reproduce.chosen(["all"]) == every
+    assert reproduce.chosen(["table", "all", "table"]) == ["table", *every[:2], "zz_mine"]
+
+
+def test_a_line_before_each_notebook_says_how_long_the_rest_takes(repository, monkeypatch, capsys):
+    write_params(repository, "tiny", "profile: tiny")
+    write_notebook(repository, "zz_mine", "pass")
+    monkeypatch.setattr(reproduce, "execute", lambda *arguments: None)
+    assert reproduce.main(["--profile", "tiny", "all"]) == 0
+    printed = capsys.readouterr().out
+    assert "[1 of 2] table, profile tiny; at most about 30 s left" in printed
+    assert "[2 of 2] zz_mine, profile tiny; 0 s spent, at most about 15 s left" in printed
+    assert printed.splitlines()[-1].startswith("report    ")
+
+
+def test_a_run_that_two_notebooks_show_is_counted_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("AGPO_OUTPUTS", str(tmp_path))
+    alone = reproduce.seconds_left(["methods_overview"], "smoke")
+    assert reproduce.seconds_left(["methods_overview"] * 2, "smoke") == alone + reproduce.UNTRAINED
 
 
 def test_an_interrupt_ends_everything_and_says_how_to_go_on(repository, capsys, monkeypatch):
