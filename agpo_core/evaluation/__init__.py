@@ -1,1 +1,1 @@
-"""Evaluation: what the loop asks during a run, and benchmarks by their published protocols."""
+"""Evaluation: the scores that the training loop takes during a run, and benchmarks by their published protocols."""

@@ -1,8 +1,9 @@
-"""Greedy evaluation, and sampled completions beside it, shared out over the ranks: what the loop calls.
+"""Evaluates the policy during training, by greedy and sampled completions that the ranks share.
 
     python -m agpo_core.evaluation.evaluate --model MODEL --tasks gsm8k,math500 --k 4 --data-dir FOLDER
 
-evaluates a model on benchmarks by their published protocols, with a line a problem and a table (see `evaluation_run`).
+evaluates a model on benchmarks by their published protocols, and writes a line for each problem and a table (see
+`evaluation_run`).
 """
 
 import torch
@@ -16,7 +17,7 @@ from agpo_core.tasks import Problem, Task
 
 
 def first_problems(tasks: dict[str, Task], split: str, count: int | None) -> dict[str, list[Problem]]:
-    """The first `count` problems of a split of each task; None: all that each has.
+    """The first `count` problems of each task's split; None: all of them.
 
     Raises:
         ConfigError: a task has fewer problems than asked for.
@@ -37,20 +38,22 @@ def complete_and_grade(
     engine: RolloutEngine, tasks: dict[str, Task], problems: dict[str, list[Problem]], accelerator: Accelerator,
     samples: int = 1, tau: float = 0.0, failures: list[str] | None = None,
 ) -> tuple[dict[str, list[list[float]]], int]:  # fmt: skip
-    """Rewards of each problem's completions; a draw depends on the seed and on the problem's place, not on the batch.
+    """The rewards of each problem's completions.
 
-    A problem whose prompt leaves no room for an answer is not asked: its rewards are 0.
+    A sample depends on the seed and on the problem's place, not on the batch. A problem whose prompt leaves no room for
+    an answer is not asked; its rewards are 0.
 
     Args:
         engine: samples from the policy.
-        tasks: by name.
-        problems: of each task.
-        accelerator: shares the problems out over its ranks.
-        samples: completions a problem.
+        tasks: {name: task}.
+        problems: {task name: its problems}.
+        accelerator: its ranks share the problems.
+        samples: completions for each problem.
         tau: temperature, >= 0; 0 decodes greedily.
-        failures: receives a sentence for each completion whose grading failed, of all ranks.
+        failures: a list that receives a sentence for each completion, on any rank, whose grading failed.
     Returns:
-        {task: a row a problem, with a reward a completion}, and the number of tokens generated; equal on all ranks.
+        {task: rows, one for each problem, with a reward for each completion}, and the number of tokens generated; equal
+        on all ranks.
     Raises:
         GradingError: grading failed, and the configuration's `failed_grading` is "raise".
         OtherRankFailed: another rank raised.
@@ -83,10 +86,10 @@ def complete_and_grade(
 
 
 def counts_right(rows: list[list[float]]) -> list[int] | None:
-    """How many of each problem's completions are right, reward 1; None where a reward lies outside [0, 1].
+    """The number of right completions (reward 1) of each problem; None if a reward lies outside [0, 1].
 
     Args:
-        rows: of a task, one a problem, with a reward a completion.
+        rows: a task's rows, one for each problem, with a reward for each completion.
     """
     if not all(0 <= reward <= 1 for row in rows for reward in row):
         return None

@@ -1,16 +1,16 @@
-"""Evaluate a model on benchmarks: what `python -m agpo_core.evaluation.evaluate` runs.
+"""Evaluates a model on benchmarks; `python -m agpo_core.evaluation.evaluate` runs this.
 
-A folder receives
+The results go into a folder:
 
-    problems.jsonl   one line a problem: prompt, gold, and of each completion its text, answer, reward and tokens
-    table.csv        one row a task and metric (see `evaluation_table`)
+    problems.jsonl   one line for each problem: prompt, gold, and each completion's text, answer, reward and tokens
+    table.csv        one row for each task and metric (see `evaluation_table`)
     run.json         settings, commit, digests of code, weights and problems, versions, hardware, exit status
 
-Problems are dealt out to the ranks in batches. A rank appends each finished problem to a file of its own; when all are
-done rank 0 merges them. The same command goes on where a run was broken off, and reads what is finished, if code,
-model and problems are still the same to the last byte. Batches hold the same problems whatever the number of ranks and
-however often a run was broken off, and every random number is keyed by seed, task, problem and sample: the lines are
-then the same, to the last character. Several ranks, one a GPU:
+The ranks take the problems in batches. Each rank appends finished problems to its own file, and rank 0 merges the files
+at the end. If a run was interrupted, the same command resumes it and reads what is finished, provided that code, model
+and problems are the same to the last byte. Batches contain the same problems for any number of ranks and interruptions,
+and every random number is keyed by seed, task, problem and sample. So the lines are the same to the last character. For
+several ranks, one on each GPU:
 
     accelerate launch --num_processes 8 -m agpo_core.evaluation.evaluate --model MODEL --tasks gsm8k
 """
@@ -56,31 +56,31 @@ from agpo_core.tasks import SPLITS, Problem, Task, get_task
 from agpo_core.tasks.benchmarks.schemas import LETTERS
 
 RECORDED = ("task", "id", "answers", "rewards", "tokens", "truncated", "too_long")  # no text of a benchmark
-LONGEST_WAIT = timedelta(days=7)  # of a rank for the slowest; the backends' own are 10 and 30 minutes
+LONGEST_WAIT = timedelta(days=7)  # a rank waits this long for the slowest; the backends' defaults are 10 and 30 minutes
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is evaluated, and how.
+    """The settings of an evaluation.
 
     Args:
         model: an embedded model, a folder, or a hub id.
         tasks: names known to `tasks.get_task`.
         split: "train", "dev" or "test".
-        problems: the first so many of the split (see `first`), >= 1; None: all.
-        k: completions a problem, >= 1.
-        temperature: tau >= 0, finite; 0 decodes greedily, and then k is 1.
+        problems: number of problems of each task, the first of the split (see `first`), >= 1; None: all.
+        k: completions for each problem, >= 1.
+        temperature: tau >= 0, finite; 0 decodes greedily, and then k must be 1.
         top_p: p in (0, 1], the nucleus of sampled completions.
-        max_new_tokens: of a completion, >= 1.
+        max_new_tokens: tokens of a completion at most, >= 1.
         prompt, template, grading: see `protocols.protocol_of`.
-        system_prompt, template_arguments, stop_tokens: as in training, see `TrainConfig`; the first two where a task is
-            asked in the chat template.
+        system_prompt, template_arguments, stop_tokens: as in training, see `TrainConfig`; the first two need a task
+            that is asked in the chat template.
         seed: in [0, 2**31); keys the random streams.
-        batch: completions decoded at once, >= 1; changes a sample by rounding alone.
+        batch: completions decoded together, >= 1; it changes a sample only by rounding.
         engine: "transformers" or "vllm".
         dtype: of the weights, "float32" or "bfloat16".
-        data_dir: folder of the benchmarks' official files; None: from the hub.
-        failed_grading: "zero" (a completion that makes its grader fail counts as reward 0) or "raise".
+        data_dir: folder of the benchmarks' official files; None reads the hub.
+        failed_grading: "zero" (a completion that makes its grader fail gets reward 0) or "raise".
     Raises:
         ConfigError: a value is out of range.
     """
@@ -122,12 +122,12 @@ class Settings:
 
     @functools.cached_property
     def weights(self) -> str | None:
-        """Digest of all files of the model's folder; None for a model of the hub, which its id names."""
+        """Digest of all files of the model's folder; None for a model of the hub, which its id identifies."""
         folder = Path(model_source(self.model))
         return digest_of_files(folder.iterdir()) if folder.is_dir() else None
 
     def identity(self) -> dict:
-        """What the numbers depend on, but for the problems; of a folder elsewhere on this machine the last part."""
+        """All that the numbers depend on except the problems; of an absolute path only the last part is used."""
         values = dataclasses.asdict(self) | {"model": self.title if Path(self.model).is_absolute() else self.model}
         del values["data_dir"]
         return {
@@ -138,13 +138,13 @@ class Settings:
         }
 
     def folder(self) -> Path:
-        """Where the results go if no folder is given; another model, code, setting or data folder gets another one."""
+        """The default folder of the results; another model, code, setting or data folder gets another one."""
         data_dir = self.data_dir and str(Path(self.data_dir).absolute())
         text = json.dumps([self.identity(), data_dir], sort_keys=True)
         return paths.runs() / "evaluation" / f"{self.title}-{_digest(text.encode())[:10]}"
 
     def config(self, context: int) -> TrainConfig:
-        """What loads the model and samples from it, as a training run's settings; a context holds so many tokens."""
+        """The training settings by which the model is loaded and sampled; `context` is its context in tokens."""
         return TrainConfig(
             model=self.model,
             dtype=self.dtype,
@@ -168,7 +168,7 @@ def _digest(content: bytes) -> str:
 
 
 def digest_of_files(files: Iterable[Path]) -> str:
-    """Sixteen hexadecimal digits from SHA-256 of names and contents of the files among some paths, in any order."""
+    """Sixteen hexadecimal digits of SHA-256 of the names and contents of the files among `files`, in any order."""
     found = []
     for path in sorted(files):
         if path.is_file():
@@ -179,19 +179,19 @@ def digest_of_files(files: Iterable[Path]) -> str:
 
 @functools.cache
 def code_digest() -> str:
-    """Digest of the package's code: what a commit does not tell of a changed tree, or outside of git."""
+    """Digest of the package's code, which also identifies a changed tree and code outside of git."""
     return digest_of_files(Path(provenance.__file__).parent.rglob("*.py"))
 
 
 class Evaluator:
-    """A model that answers problems, once `start` has made its engine.
+    """A model that answers problems after `start` has made its engine.
 
     Args:
-        settings: how it is evaluated.
-        tasks: by name; a completion may call the tool of its problem's task.
-        device: where the model goes.
+        settings: the settings of the evaluation.
+        tasks: {name: task}; a completion may call the tool of its problem's task.
+        device: the device of the model.
     Raises:
-        ConfigError: the model is found nowhere, or its context has no room for `max_new_tokens`.
+        ConfigError: the model cannot be found, or its context has no room for `max_new_tokens`.
     """
 
     def __init__(self, settings: Settings, tasks: dict[str, Task], device):
@@ -202,22 +202,22 @@ class Evaluator:
         self.context = getattr(text_config, "max_position_embeddings", None) or sys.maxsize
         if settings.max_new_tokens >= self.context:
             raise ConfigError(
-                f"max_new_tokens {settings.max_new_tokens}: the context of {settings.title} holds {self.context} "
+                f"max_new_tokens {settings.max_new_tokens}: the context of {settings.title} has {self.context} "
                 "tokens, prompt and completion together; lower it."
             )
         self.tasks = tasks
-        self.engine = RolloutEngine(self.model, tokenizer, settings.config(self.context), tasks)  # reads, samples not
+        self.engine = RolloutEngine(self.model, tokenizer, settings.config(self.context), tasks)  # reads prompts only
 
     def start(self, prompt_tokens: int) -> None:
-        """Make the engine, for prompts of up to so many tokens: vLLM sets memory aside for the longest sequence.
+        """Make the engine for prompts of at most `prompt_tokens`; vLLM reserves memory for the longest sequence.
 
-        Where a tool answers, that is the whole context: what a tool says has no limit in tokens.
+        With a tool that is the whole context, because a tool's output has no limit in tokens.
         """
         tokens = self.context if self.engine.tools else prompt_tokens + self.settings.max_new_tokens
         self.engine = make_engine(self.model, self.engine.tokenizer, self.settings.config(tokens), self.tasks)
 
     def close(self) -> None:
-        """Give back what sampling holds; whoever makes an evaluator closes it."""
+        """Free what sampling uses; who makes an evaluator must close it."""
         self.engine.close()
 
     @property
@@ -226,27 +226,27 @@ class Evaluator:
         return self.settings.template != "base" and self.engine.tokenizer.chat_template is not None
 
     def texts(self, protocol: Protocol, problems: list[Problem]) -> list[str]:
-        """The prompts as the model sees them."""
+        """The prompts as the model reads them."""
         return self.engine.texts_of(self._asked(protocol, problems))
 
     def _asked(self, protocol: Protocol, problems: list[Problem]) -> list[Problem]:
-        """The problems with the protocol's prompts, and the engine set to ask them as the protocol does."""
+        """The problems with the protocol's prompts; also sets the engine to use or not to use the chat template."""
         self.engine.format.allowed = protocol.chat
         return [dataclasses.replace(problem, prompt=protocol.ask(problem).prompt) for problem in problems]
 
     def lengths(self, protocol: Protocol, texts: list[str]) -> list[int | None]:
-        """Tokens of each prompt; None where it leaves no room for an answer."""
+        """The number of tokens of each prompt; None where the prompt leaves no room for an answer."""
         room = self.context - (1 if protocol.by_letter else self.settings.max_new_tokens)
         ids = token_ids(self.engine.tokenizer, texts, protocol.chat)
         return [len(prompt) if len(prompt) <= room else None for prompt in ids]
 
     def answer(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
-        """A line of each problem.
+        """The lines of some problems.
 
         Args:
-            protocol: how they are asked and graded.
-            problems: of the protocol's task.
-            slots: their places among the task's problems; they key the random streams.
+            protocol: the protocol by which they are asked and graded.
+            problems: problems of the protocol's task.
+            slots: their places among the task's problems, which key the random streams.
         """
         texts = self.texts(protocol, problems)
         fits = [length is not None for length in self.lengths(protocol, texts)]
@@ -265,10 +265,10 @@ class Evaluator:
         ]
 
     def completions(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
-        """Sampled and graded; a completion that the protocol's own end cut is not truncated, whatever followed."""
+        """Sampled and graded completions; one that the protocol cut at its end does not count as truncated."""
         tau_P = torch.full((len(problems),), self.settings.temperature, device=self.engine.device)
         prompts = self.engine.encode(self._asked(protocol, problems), slots)
-        stream = zlib.crc32(protocol.task.name.encode())  # each task's own, whatever the others are
+        stream = zlib.crc32(protocol.task.name.encode())  # each task has its own stream, whatever the other tasks are
         k = self.settings.k
         rollouts = self.engine.sample(prompts, self.engine.open(prompts), k, tau_P, "evaluation", stream)
         texts = rollouts.grouped(rollouts.texts)
@@ -296,7 +296,7 @@ class Evaluator:
         return lines
 
     def letters(self, protocol: Protocol, problems: list[Problem], slots: list[int]) -> list[dict]:
-        """The likeliest of the letters A to D after the prompt, from one forward a problem (hendrycks/test)."""
+        """The likeliest of the letters A to D after each prompt, from one forward pass a problem (hendrycks/test)."""
         lines = []
         logps = letter_logps(self.model, self.engine.tokenizer, self.texts(protocol, problems), protocol.chat)
         for problem, of_letter in zip(problems, logps, strict=True):
@@ -316,16 +316,16 @@ class Evaluator:
 
 @torch.no_grad()
 def letter_logps(model, tokenizer, texts: list[str], chat: bool) -> list[dict[str, float]]:
-    """Log-probability of each letter A to D after each text, in nats.
+    """The log-probability of each letter A to D after each text, in nats.
 
-    A letter is the token in which the text followed by it differs from the text followed by the others: " A" after
-    "Answer:", "A" where a chat model's answer begins.
+    The token of a letter is the first token in which the text with this letter differs from the text with another: " A"
+    after "Answer:", and "A" at the start of a chat model's answer.
 
     Args:
         model: a causal language model in evaluation mode.
         tokenizer: its tokenizer, which pads on the left.
-        texts: the prompts as the model sees them.
-        chat: whether they are in the chat template, and so have their special tokens.
+        texts: the prompts as the model reads them.
+        chat: whether they are in the chat template, which has the special tokens already.
     """
     begun, candidates = [], []
     for text in texts:
@@ -340,7 +340,7 @@ def letter_logps(model, tokenizer, texts: list[str], chat: bool) -> list[dict[st
 
 
 def first(problems: list[Problem], count: int | None) -> list[Problem]:
-    """The first problems of a split; where it is sorted by subject (MATH, MMLU) subjects take turns."""
+    """The first problems of a split; if the split is sorted by subject (MATH, MMLU), the subjects take turns."""
     subjects = [(key, list(group)) for key, group in itertools.groupby(problems, lambda p: getattr(p, "subject", ""))]
     if count is not None and 1 < len(subjects) == len({key for key, _ in subjects}):
         turns = itertools.zip_longest(*(group for _, group in subjects))
@@ -349,16 +349,16 @@ def first(problems: list[Problem], count: int | None) -> list[Problem]:
 
 
 def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
-    """Evaluate, or go on with an evaluation; returns its table on every rank.
+    """Evaluate, or resume an evaluation; returns its table on every rank.
 
     Args:
-        settings: what is evaluated, and how.
-        out: the folder; made if it is not there.
+        settings: the settings of the evaluation.
+        out: the folder of the results; it is made if it does not exist.
         command: the words of the command line, for run.json.
     Raises:
-        ConfigError: the folder is a file, holds something else or is being written by another process, the model is
-            found nowhere, or no prompt of a task fits.
-        ValueError, FileNotFoundError, ConnectionError: a task or its records cannot be had.
+        ConfigError: the folder is a file, contains something else or is being written by another process, the model
+            cannot be found, or no prompt of a task fits.
+        ValueError, FileNotFoundError, ConnectionError: a task or its records cannot be loaded.
         GradingError: grading failed, and `failed_grading` is "raise".
         SandboxRefused: a task runs programs, and this machine offers no sandbox.
         OtherRankFailed: another rank raised.
@@ -382,14 +382,14 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
             if state.is_main_process:
                 held.enter_context(_alone(out))
         state.wait_for_everyone()
-        if _finished(out, identity):  # by another process, meanwhile
+        if _finished(out, identity):  # another process finished it meanwhile
             return pd.read_csv(out / "table.csv")
         done = _lines(out)
-        state.wait_for_everyone()  # all have read before one writes
+        state.wait_for_everyone()  # all ranks have read before one writes
         record = {
             key: value
             for key, value in provenance.collect(command, settings.config(evaluator.context)).items()
-            if key not in ("method", "hash", "numerics_version")  # a training run's
+            if key not in ("method", "hash", "numerics_version")  # they describe a training run
         } | identity
         error = None
         try:
@@ -416,7 +416,7 @@ def run(settings: Settings, out: Path, command: list[str]) -> pd.DataFrame:
 
 
 def refuse_file(out: Path) -> None:
-    """Raise where a folder of results cannot be: at or below a file."""
+    """Raise ConfigError if the folder cannot exist because it, or a folder above it, is a file."""
     file = next((path for path in (out, *out.parents) if path.exists() and not path.is_dir()), None)
     if file:
         raise ConfigError(f"out: {str(file)!r} is a file; give a folder.")
@@ -424,10 +424,10 @@ def refuse_file(out: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(out: Path):
-    """The folder, made if it is not there, and locked against other evaluations for as long as this one runs.
+    """A context that makes the folder if it does not exist, and locks it against other evaluations.
 
     Raises:
-        ConfigError: another process holds it.
+        ConfigError: another process has locked it.
     """
     out.mkdir(parents=True, exist_ok=True)
     folder = os.open(out, os.O_RDONLY)
@@ -449,7 +449,7 @@ def _alone(out: Path):
 def _protocols(
     evaluator: Evaluator, tasks: dict[str, Task], problems: dict[str, list[Problem]]
 ) -> dict[str, Protocol]:  # fmt: skip
-    """Each task's protocol, and the engine started; raises where a task has no problem, or none fits the context."""
+    """Each task's protocol; starts the engine, and raises if a task has no problem or none fits the context."""
     c, found, longest = evaluator.settings, {}, None
     for name, task in tasks.items():
         if not problems[name]:
@@ -475,12 +475,12 @@ def _protocols(
 
 
 def _ranks() -> PartialState:
-    """This rank and the others; one process without a launcher."""
+    """The state of this rank among all ranks; without a launcher there is one."""
     return PartialState(cpu=not torch.cuda.is_available(), timeout=LONGEST_WAIT)
 
 
 def _finished(out: Path, identity: dict) -> bool:
-    """Whether the folder holds the whole evaluation; raises where it holds another one."""
+    """Whether the folder contains the finished evaluation; raises if it contains another one."""
     _refuse_other(out, identity)
     return (out / "run.json").is_file() and provenance.read_json(out / "run.json")["status"] == "finished"
 
@@ -488,7 +488,7 @@ def _finished(out: Path, identity: dict) -> bool:
 def _refuse_other(out: Path, identity: dict) -> None:
     if not (out / "run.json").is_file():
         if out.exists() and any(out.iterdir()):
-            raise ConfigError(f"out: {str(out)!r} is not empty and holds no evaluation; give another folder.")
+            raise ConfigError(f"out: {str(out)!r} is not empty and contains no evaluation; give another folder.")
         return
     found = provenance.read_json(out / "run.json")
     flat = [{**whole, **whole.get("settings", {}), "settings": None} for whole in (found, identity)]
@@ -502,7 +502,7 @@ def _refuse_other(out: Path, identity: dict) -> None:
 
 
 def _lines(out: Path) -> dict[tuple[str, str], dict]:
-    """Finished problems of all ranks."""
+    """The finished problems of all ranks: {(task, id): line}."""
     rows = [row for shard in sorted(out.glob("rank*.jsonl")) for row in provenance.read_jsonl(shard)]
     return {(row["task"], row["id"]): row for row in rows}
 
@@ -511,9 +511,9 @@ def _answer_all(
     evaluator: Evaluator, protocols: dict[str, Protocol], problems: dict[str, list[Problem]], done: dict, shard: Path,
     state: PartialState,
 ) -> None:  # fmt: skip
-    """Append the lines of this rank's batches to its file; the ranks take turns at those that are not done.
+    """Append the lines of this rank's batches to its file; the ranks take turns at batches that are not done.
 
-    A batch that is done in part is made anew, whole.
+    A batch that is done in part is computed again as a whole.
     """
     size = max(1, evaluator.settings.batch // evaluator.settings.k)
     batches = [
@@ -539,9 +539,9 @@ def _answer_all(
 
 
 def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], described: dict[str, dict]) -> dict:
-    """Write the table, and the lines of all ranks in the order of the problems; a time is in the table alone.
+    """Write the table, and the lines of all ranks in the order of the problems; times are only in the table.
 
-    Returns what run.json says of it: of each task how many gradings failed, where some did.
+    Returns an entry for run.json: the number of failed gradings of each task, if there are any.
     """
     done = _lines(out)
     lines = {name: [done[name, problem.id] for problem in several] for name, several in problems.items()}
@@ -562,10 +562,10 @@ def _merge(out: Path, settings: Settings, problems: dict[str, list[Problem]], de
 
 
 def promote(out: Path, to: Path) -> None:
-    """Copy a finished evaluation to a record that is committed: without prompts, golds and completions.
+    """Copy a finished evaluation, without prompts, golds and completions, into a folder that is committed.
 
     Raises:
-        ValueError: it is not finished, or was made from uncommitted changes.
+        ValueError: the evaluation is not finished, or was made from uncommitted changes.
     """
     record = provenance.read_json(out / "run.json")
     if record["status"] != "finished":
@@ -579,34 +579,34 @@ def promote(out: Path, to: Path) -> None:
 
 
 def refuse_dirty(commit: str) -> None:
-    """A record is made from a commit alone."""
+    """Raise ValueError unless `commit` is a commit without changes, as a record needs."""
     if commit == "unknown" or commit.endswith("-dirty"):
-        raise ValueError(f"record: made from {commit}, and not from a commit; commit first, then run again.")
+        raise ValueError(f"record: made from {commit}, which is no clean commit; commit first, then run again.")
 
 
 def main(argv: list[str] | None = None) -> None:
     """The command line; its options are those of `Settings`."""
     parser = argparse.ArgumentParser(
         prog="python -m agpo_core.evaluation.evaluate",
-        description="Evaluate a model on benchmarks: a line a problem, and a table. Started again, it goes on.",
+        description="Evaluate a model on benchmarks: a line for each problem, and a table. Started again, it resumes.",
     )
     add, defaults = parser.add_argument, {f.name: f.default for f in dataclasses.fields(Settings)}
     add("--model", required=True, help="an embedded model, a folder, or a hub id")
     add("--tasks", required=True, help="names with commas between them; `python -m agpo_core.tasks list` has them")
     add("--split", choices=SPLITS, default="test")
-    add("--problems", type=int, help="the first so many of each task; default all")
-    add("--k", type=int, default=1, help="completions a problem: 1 is greedy accuracy; more: avg@k, pass@k, maj@k")
+    add("--problems", type=int, help="number of problems of each task, the first ones; default all")
+    add("--k", type=int, default=1, help="completions for each problem; 1: greedy accuracy; more: avg@k, pass@k, maj@k")
     add("--temperature", type=float, help="default 0 (greedy) for k 1, else 1")
     add("--top-p", type=float, default=defaults["top_p"], help="nucleus of sampled completions; default %(default)s")
     add("--max-new-tokens", type=int, default=defaults["max_new_tokens"], help="default %(default)s")
     add("--prompt", choices=PROMPTS, default="auto", help="zero: zero-shot, boxed; few: the published few-shot prompt, "
-        "where there is one; auto: the same where its demonstrations are at hand; or a protocol by name")  # fmt: skip
+        "if there is one; auto: the same if its demonstrations are there; or a protocol by name")  # fmt: skip
     add("--template", choices=TEMPLATES, default="auto", help="auto: the model's chat template, if any, zero-shot")
     add("--system-prompt", metavar="TEXT", help="first message of every chat; default the template's own, if any")
     add("--template-argument", dest="template_arguments", action="append", default=[], metavar="NAME=VALUE",
         help="what the chat template is given, the value as JSON: enable_thinking=false; may be repeated")  # fmt: skip
     add("--stop-token", dest="stop_tokens", action="append", default=[], metavar="TEXT",
-        help="a token that ends a completion, beside the model's own; may be repeated")  # fmt: skip
+        help="a token that ends a completion, besides the model's own; may be repeated")  # fmt: skip
     add("--grading", default="modern", metavar="NAME", help="modern (the grader that training uses, the default); "
         "official (the published scoring that belongs to the prompt); or a published scoring by name, if it is of the "
         f"task: {', '.join(GRADINGS[2:])}")  # fmt: skip
@@ -618,7 +618,7 @@ def main(argv: list[str] | None = None) -> None:
     add("--failed-grading", choices=("zero", "raise"), default=defaults["failed_grading"],
         help="a completion that makes its grader fail counts as 0 (the default), or ends the evaluation")  # fmt: skip
     add("--out", type=Path, help="folder of the results; default one in outputs/runs/evaluation/")
-    add("--record", help="a folder in outputs/reference/ that also receives them, without the benchmarks' texts")
+    add("--record", help="a folder in outputs/reference/ that also receives the results, without the benchmarks' texts")
     words = sys.argv[1:] if argv is None else argv
     options = vars(parser.parse_args(words))
     out, record = options.pop("out"), options.pop("record")

@@ -1,18 +1,18 @@
-"""From an evaluation's lines, one a problem, to its table, one row a task and metric.
+"""Turns an evaluation's lines (one for each problem) into its table (one row for each task and metric).
 
-    accuracy      share of right answers, one completion a problem: greedy, or by the likeliest letter
+    accuracy      share of right answers with one completion for each problem: greedy, or the likeliest letter
     avg@k         share of right answers among k sampled completions
-    mean reward   where a reward lies between 0 and 1: of CodeContests it is the share of a problem's tests passed
-    reward        the same where a task's rewards leave [0, 1], in its own unit: no reward says then what is right, and
-                  of the other rows there is none
-    pass@j        chance that one of j is right, for j = 2, 4, 8, … and k; unbiased, from all k
-    maj@k         chance that the plurality vote of the k is right; ties count by expectation
+    mean reward   for tasks whose rewards lie between 0 and 1; in CodeContests, the share of a problem's tests passed
+    reward        the same, in the task's own unit, for tasks whose rewards leave [0, 1]; then no reward says what is
+                  right, and there are no other rows
+    pass@j        chance that one of j completions is right, for j = 2, 4, 8, … and k; an unbiased estimate from all k
+    maj@k         chance that the plurality vote of the k completions is right; ties count by expectation
 
-Right is a reward of 1. The vote key is the grader's canonical answer; a task whose answers are programs has no vote.
-Intervals are percentiles of the bootstrap over problems: they cover the choice of problems, and no other chance. Over
-equal values the bootstrap is a point: none of n problems right gives [0, 0], though by the rule of three (95 %) up to
-3 / n remain likely, and all right gives [1, 1], though 1 - 3 / n is likely. A problem whose prompt does not fit into
-the model's context counts as wrong, and is counted under `too_long`.
+Right means a reward of 1. The vote key is the grader's canonical answer; a task whose answers are programs has no vote.
+Intervals are percentiles of the bootstrap over problems, so they cover the choice of problems and no other chance. If
+all values are equal, the bootstrap's interval is a point. None of n problems right gives [0, 0], although by the rule
+of three (95 %) up to 3 / n remain likely; all right gives [1, 1], although 1 - 3 / n is likely. A problem whose prompt
+does not fit into the model's context counts as wrong, and is counted under `too_long`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ POINT = (
 )
 COLUMNS = [
     "model", "task", "n",
-    "metric", "value", "low", "high",  # [0, 1], a reward apart; ends of the 95 % interval, equal where all values are
-    "k", "tau", "p",  # completions a problem, temperature, nucleus
+    "metric", "value", "low", "high",  # in [0, 1] unless the metric is reward; low and high end the 95 % interval
+    "k", "tau", "p",  # completions for each problem, temperature, nucleus
     "prompt", "template", "grading",
-    "truncated",  # share of completions that the limit of tokens cut before they ended
+    "truncated",  # share of completions that the token limit cut before they ended
     "too_long",  # problems whose prompt left no room for an answer
     "tokens",  # sampled, with EOS
     "seconds",  # of all ranks together
@@ -41,11 +41,11 @@ COLUMNS = [
 
 
 def table(lines: dict[str, list[dict]], described: dict[str, dict]) -> pd.DataFrame:
-    """One row a task and metric.
+    """The table, with one row for each task and metric.
 
     Args:
-        lines: of each task, one a problem: rewards, answers, tokens, truncated, too_long, seconds.
-        described: of each task what else its rows hold: model, k, tau, p, prompt, template, grading.
+        lines: {task: its lines, one for each problem, with rewards, answers, tokens, truncated, too_long, seconds}.
+        described: {task: the other columns of its rows: model, k, tau, p, prompt, template, grading}.
     """
     rows = []
     for task, several in lines.items():
@@ -65,7 +65,7 @@ def table(lines: dict[str, list[dict]], described: dict[str, dict]) -> pd.DataFr
 
 
 def values_of(lines: list[dict], greedy: bool) -> dict[str, list[float]]:
-    """Each metric's value of each problem."""
+    """{metric: its value for each problem}."""
     rewards_P_N = torch.tensor([line["rewards"] for line in lines], dtype=torch.float64)
     if not ((rewards_P_N >= 0) & (rewards_P_N <= 1)).all():
         return {"reward": rewards_P_N.mean(dim=1).tolist()}
@@ -82,12 +82,12 @@ def values_of(lines: list[dict], greedy: bool) -> dict[str, list[float]]:
 
 
 def _tries(k: int) -> list[int]:
-    """2, 4, 8, … below k, and k."""
+    """The numbers j of pass@j: 2, 4, 8, … below k, and k."""
     return [2**i for i in range(1, k.bit_length()) if 2**i < k] + [k]
 
 
 def _gold(line: dict) -> str:
-    """The vote key of the right answer: that of most right completions; where none is right, a key that has no vote."""
+    """The right answer's vote key: the commonest among right completions; if none is right, a key without votes."""
     right = Counter(a for a, reward in zip(line["answers"], line["rewards"], strict=True) if reward == 1 and a)
     return right.most_common(1)[0][0] if right else "no completion is right"
 
@@ -103,9 +103,9 @@ def _mean(values: list) -> float:
 
 
 def text(found: pd.DataFrame) -> str:
-    """The table for a terminal: percent, the interval in one column, and a footnote where one is a point.
+    """The table for a terminal: in percent, the interval in one column, with a footnote if an interval is a point.
 
-    A reward that leaves [0, 1] stands in its own unit.
+    A reward that leaves [0, 1] is given in its own unit.
     """
     shown = found.copy()
     shown["value, %"], shown["95 %"] = zip(*map(_cells, found.itertuples()), strict=True)

@@ -2,18 +2,20 @@
 
     python -m agpo_core.evaluation.memorisation --model MODEL --tasks gsm8k,math --data-dir FOLDER --out FOLDER
 
-AGPO runs "a low-temperature memorization probe on dev prompts" and says no more of it. Ours: the question, without the
-task's instruction, is cut after half of its tokens; the model writes on at temperature 0.1, from the full vocabulary; a
-prompt is memorised when the whole rest follows, character by character. The model gets plain text, no chat template:
-that is how it would have met the question. The length of the common prefix says how near the others came.
+AGPO runs "a low-temperature memorization probe on dev prompts" and says no more about it. We do this: the question,
+without the task's instruction, is cut after half of its tokens, and the model writes on at temperature 0.1 from the
+full vocabulary. A prompt is memorised if the whole rest follows, character by character. The model gets plain text
+without a chat template, as it would have seen the question in training. The length of the common prefix says how near
+the other completions came.
 
-A question whose rest is short, or follows from its beginning, can be completed without having been seen; and a model
-that has seen a question need not recite it. Where none of n prompts is memorised, the bootstrap's interval is the point
-0, although a share of 3 / n would still give none in one probe of twenty.
+A question whose rest is short, or follows from its beginning, can be completed by a model that has not seen it; and a
+model that has seen a question need not recite it. If none of n prompts is memorised, the bootstrap's interval is the
+point 0, although a share of 3 / n would still give none in one probe of twenty.
 
-A question that does not fit into the model's context is not probed: it is counted under `too_long`, not under `n`.
+A question that does not fit into the model's context is not probed; it is counted under `too_long`, not under `n`.
 
-OUT gets memorisation.jsonl (a line a problem, with no text of it), table.csv and run.json, which says how it ended.
+The folder `--out` receives memorisation.jsonl (a line for each problem, without its text), table.csv and run.json,
+which says how the probe ended.
 """
 
 import argparse
@@ -45,16 +47,16 @@ LINES = "memorisation.jsonl"
 
 
 def truncate(tokenizer, text: str, shown: float) -> tuple[str, str]:
-    """Cut a text after a share of its tokens: what is shown, and the rest, at least a token each.
+    """A text cut after a share of its tokens: the part that is shown and the rest, each of at least one token.
 
-    A character of several tokens is not torn: it is shown.
+    A character of several tokens is not split; it belongs to the part that is shown.
 
     Args:
-        tokenizer: a fast one, which knows where its tokens stand.
-        text: two tokens or more.
-        shown: share of the tokens, in (0, 1); their number is rounded down.
+        tokenizer: a fast tokenizer, which gives the offsets of its tokens.
+        text: a text of two tokens or more.
+        shown: share of the tokens that is shown, in (0, 1); their number is rounded down.
     Raises:
-        ValueError: nothing would be left of the text.
+        ValueError: one of the two parts would be empty.
     """
     offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     last = max(1, int(shown * len(offsets))) - 1
@@ -65,9 +67,9 @@ def truncate(tokenizer, text: str, shown: float) -> tuple[str, str]:
 
 
 def common_characters(completion: str, rest: str) -> tuple[int, int]:
-    """How many characters of the rest a completion gives before it departs from it, and how many there are.
+    """The number of characters that a completion has in common with the start of the rest, and the rest's length.
 
-    White space at the start does not count: tokenizers differ in whether it belongs to the word after it.
+    White space at the start does not count, because tokenizers differ in whether it belongs to the next word.
     """
     completion, rest = completion.lstrip(), rest.lstrip()
     return len(commonprefix([completion, rest])), len(rest)
@@ -76,18 +78,18 @@ def common_characters(completion: str, rest: str) -> tuple[int, int]:
 def probe(
     model, tokenizer, texts: Sequence[str], config: TrainConfig, shown: float = 0.5, temperature: float = 0.1
 ) -> list[dict]:  # fmt: skip
-    """Let a model complete truncated texts.
+    """Let a model complete truncated texts, and count what it reproduces.
 
     Args:
-        model, tokenizer: a causal language model, and its tokenizer; a chat template is not used.
-        texts: what it may have memorised.
+        model, tokenizer: a causal language model and its tokenizer; a chat template is not used.
+        texts: the texts that the model may have memorised.
         config: uses model, dtype, seed, engine, rollout_batch.
         shown: share of a text's tokens that it is shown, in (0, 1).
         temperature: >= 0; 0 decodes greedily.
     Returns:
         a dict for each text: tokens (of the rest), characters (of the rest), prefix (characters of the rest that were
-        reproduced before the first other one), memorised (all of them were), too_long (it does not fit into the model's
-        context: prefix and memorised are None).
+        reproduced before the first different one), memorised (whether all were), and too_long (whether the text does
+        not fit into the model's context; then prefix and memorised are None).
     Raises:
         ConfigError: shown or temperature is out of range, or no text fits into the model's context.
         ValueError: a text cannot be cut.
@@ -120,7 +122,7 @@ def probe(
     with closing(make_engine(model, tokenizer, config)) as sampler:
         for first in range(0, len(problems), at_once):
             part = problems[first : first + at_once]
-            slots = [zlib.crc32(problem.prompt.encode()) for problem in part]  # the other texts do not move a sample
+            slots = [zlib.crc32(problem.prompt.encode()) for problem in part]  # keyed by the text alone
             prompts = sampler.encode(part, slots)
             tau_P = torch.full((len(part),), temperature, device=prompts.slots_P.device)
             completions += sampler.sample(prompts, sampler.open(prompts), 1, tau_P, "evaluation", 0).texts
@@ -136,11 +138,12 @@ def probe(
 
 
 def table(lines: Sequence[dict]) -> pd.DataFrame:
-    """One row a task: the share of memorised prompts with a 95 % bootstrap interval over problems, and the prefixes.
+    """A table with one row for each task: the share of memorised prompts with an interval, and the prefixes.
 
-    Columns: task; n, without the too long; too_long; memorised, low, high (the interval needs two problems);
-    prefix_mean, prefix_median, prefix_max: the share of the rest that was reproduced before the first other character.
-    A task whose questions are all too long has no shares.
+    Columns: task; n (without the questions that are too long); too_long; memorised (a share), low and high (its 95 %
+    bootstrap interval over problems, which needs two); prefix_mean, prefix_median and prefix_max (of the share of the
+    rest that was reproduced before the first different character). A task whose questions are all too long has no
+    shares.
     """
     rows = []
     for task in dict.fromkeys(line["task"] for line in lines):
@@ -166,10 +169,10 @@ def table(lines: Sequence[dict]) -> pd.DataFrame:
 
 
 def first_questions(name: str, split: str, count: int, data_dir: str | None = None) -> list[Problem]:
-    """A task's first problems, with the question alone as their prompt.
+    """A task's first problems, with only the question as their prompt.
 
     Raises:
-        ConfigError: the split has fewer.
+        ConfigError: the split has fewer problems.
     """
     problems = get_task(name, data_dir).problems(split)
     if len(problems) < count:
@@ -181,12 +184,12 @@ def first_questions(name: str, split: str, count: int, data_dir: str | None = No
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m agpo_core.evaluation.memorisation",
-        description="Let a model complete truncated prompts, and count those it knows by heart.",
+        description="Let a model complete truncated prompts, and count those that it has memorised.",
     )
     parser.add_argument("--model", required=True, help="an embedded model, a folder, or a hub id")
-    parser.add_argument("--tasks", required=True, help="with commas between them")
+    parser.add_argument("--tasks", required=True, help="names with commas between them")
     parser.add_argument("--split", choices=SPLITS, default="dev")
-    parser.add_argument("--problems", type=int, default=50, help="a task, the first of the split")
+    parser.add_argument("--problems", type=int, default=50, help="problems of each task, the first of the split")
     parser.add_argument("--shown", type=float, default=0.5, help="share of a question's tokens, in (0, 1)")
     parser.add_argument("--temperature", type=float, default=0.1, help="0: greedy")
     parser.add_argument("--seed", type=int, default=42)
@@ -204,15 +207,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace) -> pd.DataFrame:
-    """Probe, write what was found into the folder `out`, and return its table.
+    """Probe the model, write the results into the folder `out`, and return the table.
 
     Raises:
-        ConfigError: the folder is a file or holds something, or a setting is out of range.
+        ConfigError: the folder is a file or not empty, or a setting is out of range.
         SandboxRefused: a task runs programs, and this machine offers no sandbox.
     """
     out, before = arguments.out, provenance.memory()
     refuse_file(out)
-    if out.exists() and {path.name for path in out.iterdir()} - {"run.json"}:  # it alone: of a probe that failed
+    if out.exists() and {path.name for path in out.iterdir()} - {"run.json"}:  # a failed probe leaves it
         raise ConfigError(f"out: {out} is not empty; give another folder, or delete that one.")
     if arguments.problems < 1:
         raise ConfigError(f"problems={arguments.problems} must be 1 or more.")
@@ -224,7 +227,7 @@ def run(arguments: argparse.Namespace) -> pd.DataFrame:
     config = TrainConfig(model=arguments.model, dtype=arguments.dtype, seed=arguments.seed, engine=arguments.engine)
     model, tokenizer = load_policy(config)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    # Of a folder of this machine its last part.
+    # Only the last part of a folder's path is recorded.
     settings = {name: Path(value).name if Path(str(value)).is_absolute() else value
                 for name, value in vars(arguments).items() if value is not None}  # fmt: skip
     words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -232,7 +235,7 @@ def run(arguments: argparse.Namespace) -> pd.DataFrame:
     record = {
         key: value
         for key, value in provenance.collect(command, config).items()
-        if key not in ("method", "hash", "numerics_version")  # a training run's
+        if key not in ("method", "hash", "numerics_version")  # they describe a training run
     } | {name: value for name, value in settings.items() if name not in ("out", "data_dir")}
     out.mkdir(parents=True, exist_ok=True)
     provenance.write_json(out / "run.json", record)

@@ -1,23 +1,23 @@
-"""The published protocols: each benchmark's own way to find an answer and to score it, to reproduce published numbers.
+"""The published scorings: each benchmark's own way to find an answer and to score it, to reproduce published numbers.
 
-They are kept apart from the grader, errors included: some reject their own gold answers (`rejected_golds`), some
-accept what is wrong. Written anew from the protocols' descriptions. Departures:
+They are kept apart from the grader and keep their errors: some reject their own gold answers (`rejected_golds`), some
+accept wrong answers. They were written anew from the protocols' descriptions, with these departures:
 
-    reader     where a protocol calls SymPy's readers or Python's eval on what a model wrote, the strict reader of this
-               package stands in, without the commands that SymPy's lacks
+    parser     where a protocol calls SymPy's parsers or Python's eval on what a model wrote, the strict parser of this
+               package is used, without the commands that SymPy's parser lacks
     length     an answer of more than `LONGEST` characters is right only if it is the gold itself
-    question   DeepSeekMath splits a gold of MATH where the question says "separated by commas": a protocol has no
-               question here, and such a gold is one answer
-    prm800k    its LaTeX-to-text library, and its lists of units and words, are from memory, as far as golds need them
-    MathArena  its reader is not described: what the strict reader does not read is right only if it is the gold's text
-    XiaoMi     its CMATH script fails as published (a function is called with one argument too many): scored as mended
+    question   DeepSeekMath splits a gold of MATH where the question says "separated by commas"; here a protocol does
+               not see the question, so such a gold is one answer
+    prm800k    its LaTeX-to-text library and its lists of units and words are from memory, as far as golds need them
+    MathArena  its parser is not described, so what the strict parser cannot read is right only if it is the gold's text
+    XiaoMi     its published CMATH script fails (it calls a function with one argument too many); scored as corrected
 
-How two answers are compared, against the original code's verdicts on the 222 formulas and texts of the project's
-grader cases: Hendrycks 222, Minerva (with DAPO) 222, prm800k 222 (its commands were completed on these very cases),
-DeepSeekMath 212: the other ten are what SymPy's reader makes of subscripts, products, words and signs.
+The comparisons were checked against the verdicts of the original code on the 222 formulas and texts of the project's
+grader cases. These agree: Hendrycks 222, Minerva (with DAPO) 222, prm800k 222 (its commands were completed on these
+very cases), DeepSeekMath 212. The other ten depend on how SymPy's parser reads subscripts, products, words and signs.
 
-Left out, for their comparison is not described where this was written: OpenRLHF's math_reward_func.py, Qwen2.5-Math's
-evaluation. MMLU's likeliest letter and Arena-Hard's judge extract nothing from a response.
+OpenRLHF's math_reward_func.py and Qwen2.5-Math's evaluation are left out, because their comparison was not described in
+the sources used. MMLU's likeliest letter and Arena-Hard's judge are no scorings of a response's text.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from agpo_core.grading.latex import Unreadable, parse
 from agpo_core.grading.rules_words import program_output, same_output
 
 LONGEST = MAX_CHARS  # characters of an answer that is compared: several comparisons are quadratic
-SEVERAL = "\x1f"  # between answers, where a protocol takes several; the last one votes
+SEVERAL = "\x1f"  # separates the answers of a protocol that takes several; the last one votes
 
 
 @dataclass(frozen=True)
 class Official:
-    """One published protocol.
+    """One published scoring.
 
     Args:
-        tasks: whose responses it scores; none: `codecontests` compares what a program printed.
-        source: where the protocol is published.
-        phrase: how a right response ends under the protocol's prompt, with {gold} in it.
-        extract: a response's answer; None where the protocol finds none. Linear in the response.
-        compare: gold, answer -> right or wrong.
-        longest: characters of an answer that is compared; None: any, for a comparison that is linear.
+        tasks: the tasks whose responses it scores; none for `codecontests`, which compares what a program printed.
+        source: where it is published.
+        phrase: the end of a right response under its prompt, with {gold} in it.
+        extract: a function from a response to its answer, or None; it takes time linear in the response.
+        compare: a function from gold and answer to whether the answer is right.
+        longest: characters of the longest answer that is compared; None: no limit, because the comparison is linear.
     """
 
     tasks: tuple[str, ...]
@@ -60,7 +60,7 @@ class Official:
     longest: int | None = LONGEST
 
     def accepts(self, gold: str, answer: str) -> bool:
-        """Whether an answer is right; one that is too long to be compared is so if it is the gold."""
+        """Whether an answer is right; one that is too long to be compared is right if it is the gold itself."""
         if self.longest is not None and len(answer) > self.longest:
             return answer == gold
         return self.compare(gold, answer)
@@ -70,7 +70,7 @@ def official_score(name: str, response: str, gold: str) -> bool:
     """Whether the protocol `name` marks a response right.
 
     Raises:
-        ValueError: no protocol has that name; the message lists those there are.
+        ValueError: no protocol has that name; the message lists the names.
     """
     protocol = _protocol(name)
     answer = protocol.extract(response)
@@ -78,7 +78,7 @@ def official_score(name: str, response: str, gold: str) -> bool:
 
 
 def rejected_golds(name: str, golds: Sequence[str]) -> list[int]:
-    """The places of the golds that a protocol marks wrong when a response ends with them in its own answer phrase."""
+    """The places of the golds that a protocol marks wrong when a response ends with them in the protocol's phrase."""
     protocol = _protocol(name)
     return [i for i, gold in enumerate(golds) if not official_score(name, protocol.phrase.format(gold=gold), gold)]
 
@@ -120,7 +120,7 @@ def _last_box(response: str) -> str | None:
 
 
 def hendrycks_form(text: str) -> str:
-    """The string that Hendrycks et al. compare. Raises ValueError for what their code fails on: two units."""
+    """The string that Hendrycks et al. compare. Raises ValueError for two units, on which their code fails."""
     for old, new in (("\n", ""), (r"\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), (r"\left", ""),
                      (r"\right", ""), (r"^{\circ}", ""), (r"^\circ", ""), (r"\$", "")):  # fmt: skip
         text = text.replace(old, new)
@@ -144,7 +144,7 @@ def hendrycks_form(text: str) -> str:
 
 
 def _braced_fractions(text: str) -> str:
-    r"""\frac12 and \frac1{72} with braces around their single characters."""
+    r"""A text in which \frac12 and \frac1{72} have braces around their single characters."""
     head, *rest = text.split(r"\frac")
     out = [head]
     for piece in rest:
@@ -188,7 +188,7 @@ def minerva_form(text: str) -> str:
         text = text.replace(old, new)
     for removed in _MINERVA_REMOVED:
         text = text.replace(removed, "")
-    parts = [line.split("$") for line in text.split("\n")]  # of a line with two dollars, what is between the first two
+    parts = [line.split("$") for line in text.split("\n")]  # of a line with two dollars, only the text between them
     text = "\n".join(f"${part[1]}$" if len(part) > 2 else "$".join(part) for part in parts)
     for command in ("text", "textbf", "overline"):
         text = re.sub(rf"\\{command}\{{(.*?)\}}", r"\1", text)
@@ -204,7 +204,7 @@ def _minerva_equal(gold: str, answer: str) -> bool:
 
 
 def _minerva_phrase(response: str) -> str | None:
-    """What "final answer is (.*)\\. I hope it is correct\\." finds first, line by line."""
+    """The first match of "final answer is (.*)\\. I hope it is correct\\." in the lines of a response."""
     for line in response.partition("Problem:")[0].split("\n"):
         answer, hope, _ = line.partition("final answer is ")[2].rpartition(". I hope it is correct.")
         if hope:
@@ -221,7 +221,7 @@ _OCW_UNITS = (
 
 
 def _ocw_accepts(gold: str, answer: str) -> bool:
-    """Numbers to a relative 1e-5, and by a sign-blind rule near zero that no negative gold and no zero can pass."""
+    """Whether numbers agree to a relative 1e-5; near zero by another rule, which negative golds and 0 always fail."""
     try:
         float(gold)
     except ValueError:
@@ -243,7 +243,7 @@ def _ocw_number(text: str) -> float | None:
 
 
 def _number(text: str) -> float | None:
-    """The value of a numeric expression, where the protocols call eval."""
+    """The value of a numeric expression, for which the protocols call eval; None if it has none."""
     try:
         return float(text)
     except ValueError:
@@ -256,7 +256,7 @@ def _number(text: str) -> float | None:
 
 
 def _same_sides(gold: str, answer: str) -> bool:
-    """Equations with the same left and the same right side, as SymPy's equality of equations has it."""
+    """Whether equations have the same left and the same right side, which is SymPy's equality of equations."""
     sides = [text.strip("$").split("=") for text in (gold, answer)]
     return len(sides[0]) == len(sides[1]) and all(map(_same_expression, *sides))
 
@@ -271,7 +271,7 @@ def _same_key(a: str, b: str, key: Callable[[str], str | None]) -> bool:
 
 
 def _sympy_key(text: str) -> str | None:
-    """The value of what SymPy's LaTeX reader reads, which stops at a comma: no text commands, degree sign or \\pm."""
+    """The key of what SymPy's LaTeX parser reads; it stops at a comma and knows no text command, degree sign, \\pm."""
     if re.search(r"\\(?:mathrm|text|mbox|circ|textcircled|operatorname|pm)", text):
         return None
     return _key(text.partition(",")[0])
@@ -305,7 +305,7 @@ def _cloze_deepseek(response: str) -> str | None:
 
 
 def _cloze_accepts(gold: str, answer: str) -> bool:
-    """Blank by blank, in order; the gold is normalised and the prediction is not."""
+    """Whether all blanks are right, in order; the gold is normalised and the prediction is not."""
     golds = [deepseek_form(part) for part in gold.strip().split(";")]
     parts: list[str] = []
     for piece in answer.split(";"):
@@ -317,7 +317,7 @@ def _cloze_accepts(gold: str, answer: str) -> bool:
 
 
 def deepseek_form(text: str) -> str:
-    """DeepSeekMath's normalised string, so far as its golds need it."""
+    """DeepSeekMath's normalised string, as far as its golds need it."""
     text = text.strip().replace("\n", "").rstrip(".").replace(r"\!", "")
     if text.startswith(r"\text{") and text.endswith("}"):
         text = text.split("{", 1)[1][:-1]
@@ -349,8 +349,8 @@ def _deepseek_number(text: str) -> float | None:
 
 
 def _deepseek_equal(gold: str, answer: str) -> bool:
-    """Equal strings; numbers within 1e-3, a factor of a hundred either way forgiven; entries; sides; SymPy's
-    equality.
+    """DeepSeekMath's equality: of strings, of numbers within 1e-3 (also a hundred times too large or too small), of
+    entries, of the sides of equations, or by SymPy.
     """
     if gold == answer:
         return True
@@ -405,7 +405,7 @@ def _choice_minerva(response: str) -> str | None:
 
 
 def _first_capital(response: str) -> str | None:
-    """The first capital A to F anywhere: the A of "Answer" is one."""
+    """The first capital letter from A to F anywhere; the A of "Answer" is one."""
     return _first(r"([A-F])", response)
 
 
@@ -429,7 +429,7 @@ def _dapo(response: str) -> str | None:
 
 
 def _logic_rl(response: str) -> str | None:
-    """The last <answer>…</answer>, whose beginning is the first <answer> after the end of the one before."""
+    """The content of the last <answer>…</answer>; it begins at the first <answer> after the previous </answer>."""
     for block in reversed(response.split("</answer>")[:-1]):
         _, begun, content = block.partition("<answer>")
         if begun:
@@ -442,7 +442,7 @@ def _said_roles(text: str) -> dict[str, str]:
 
 
 def _logic_rl_accepts(gold: str, answer: str) -> bool:
-    """As many role words as names, and every name with its role."""
+    """Whether there are as many role words as names and every name has its role."""
     roles = _said_roles(gold)
     if len(re.findall(r"\b(?:knight|knave)\b", answer.lower())) != len(roles):
         return False
@@ -459,7 +459,7 @@ def _mem_kk(response: str) -> str | None:
 
 
 def _mem_kk_accepts(gold: str, answer: str) -> bool:
-    """Every numbered statement of the gold as it stands, no "if", and no number beyond the gold's."""
+    """Whether all numbered statements of the gold are in the answer word for word, without "if" and further numbers."""
     lines = [line.strip() for line in gold.splitlines() if line.strip()]
     return "if" not in answer and f"({len(lines) + 1})" not in answer and all(line in answer for line in lines)
 
@@ -480,14 +480,14 @@ _PRM_ARGUMENT = r" *(?:\{([^{}]*)\}|([^\\{} ]))"
 
 
 def _prm_plain(text: str) -> str:
-    """LaTeX as plain text: a fraction is a/b and has no brackets, a root is sqrt(a), an unknown command is dropped."""
+    """LaTeX as plain text: a fraction becomes a/b without brackets, a root sqrt(a); unknown commands are dropped."""
     text = re.sub(r"\\([A-Za-z]+|\W)", lambda m: _PRM_COMMANDS.get(m[1], "" if m[1].isalpha() else " "), text)
     text, before = re.sub(r"\\frac", r" \\frac", text), ""
     while text != before:
         before = text
         text = re.sub(rf"\\frac{_PRM_ARGUMENT}{_PRM_ARGUMENT}", lambda m: f"{m[1] or m[2]}/{m[3] or m[4]}", text)
         text = re.sub(rf"\\sqrt{_PRM_ARGUMENT}", lambda m: f"sqrt({m[1] or m[2]})", text)
-        if text == before:  # no command is ready: open the first group that is not an argument
+        if text == before:  # no command can be replaced: open the first group that is not an argument
             text = re.sub(r"(?<!\\frac)(?<!\\sqrt)(?<!\})\{([^{}]*)\}", r"\1", text, count=1)
     for symbol, word in _PRM_SYMBOLS:
         text = text.replace(symbol, word)
@@ -495,7 +495,7 @@ def _prm_plain(text: str) -> str:
 
 
 def _prm_form(text: str) -> str:
-    """The string that prm800k compares: words, units and LaTeX gone, a mixed number as a sum, in lower case."""
+    """The string that prm800k compares: without words, units and LaTeX, a mixed number as a sum, in lower case."""
     if match := re.fullmatch(r"\\text\{(.+?)\}", text, re.S):
         text = match[1]
     for old, new in ((r"\%", "%"), (r"\$", "$"), ("$", ""), ("%", ""), (" or ", " , "), (" and ", " , "),
@@ -516,12 +516,12 @@ def _prm_form(text: str) -> str:
 
 
 def _without_commas(text: str) -> str:
-    """Thousands without their commas."""
+    """The text without commas between thousands."""
     return re.sub(r"(?<=\d),(?=\d{3}(?:\D|$))", "", text)
 
 
 def _prm_integer(text: str) -> int | None:
-    """A number within 1e-7 of a whole one, as that: 1.325e-27 is 0."""
+    """The whole number within 1e-7 of a text's number, or None: 1.325e-27 gives 0."""
     try:
         value = float(_without_commas(text))
         return round(value) if abs(value - round(value)) <= 1e-7 else None
@@ -530,7 +530,7 @@ def _prm_integer(text: str) -> int | None:
 
 
 def _prm_entries(text: str) -> list[str]:
-    """The entries of a tuple or an interval without brackets inside: (58, 500) has one, 58500."""
+    """The entries of a tuple or an interval without inner brackets; (58, 500) has one entry, 58500."""
     text = _without_commas(text)
     inner = text[1:-1]
     if len(text) > 2 and text[0] in "([" and text[-1] in ")]" and not re.search(r"[(\[)\]]", inner):
@@ -539,7 +539,7 @@ def _prm_entries(text: str) -> list[str]:
 
 
 def _prm800k_equal(gold: str, answer: str) -> bool:
-    """Hendrycks's equality, or entries that are equal one by one: fractions reduced, an integer as an integer."""
+    """Hendrycks's equality, or entries equal one by one, where fractions must be reduced and integers be integers."""
     if _hendrycks_equal(*(re.sub(r"^\\text\{(.+?)\}$", r"\1", text.strip()) for text in (gold, answer))):
         return True
     right, given = _prm_form(gold), _prm_form(answer)
@@ -567,9 +567,9 @@ def _prm_entry_equal(gold: str, answer: str) -> bool:
 
 
 def _deepseek_boxes(response: str) -> str | None:
-    """The phrase with dollars, else the boxes, else what follows the last "he answer is", else the last number.
+    """The answer in the phrase with dollars, else the last box, else what follows "he answer is", else the last number.
 
-    Of all boxes the last one counts, for a gold is one answer here.
+    Only the last box counts, because a gold is one answer here.
     """
     _, found, rest = response.partition("final answer is $")
     answer, hope, _ = rest.partition("$. I hope")
@@ -597,7 +597,7 @@ def _boxes_of_last_line(response: str) -> str | None:
 
 
 def _matharena_accepts(gold: str, answer: str) -> bool:
-    """What follows the last "=" of the last box, or of all boxes for a list; a list in any order."""
+    """Whether the text after the last "=" of the last box is right; for a list, of all boxes, in any order."""
     golds, given = split_top(gold, ","), answer.split(SEVERAL)
     given = [text.rpartition("=")[2] for text in (given if len(golds) > 1 else given[-1:])]
     if len(golds) > 1:
@@ -645,7 +645,7 @@ def _xiaomi_value(text: str) -> Fraction | None:
 
 
 def _xiaomi_accepts(gold: str, answer: str) -> bool:
-    """One of the last two numbers: a whole gold exactly, another to less than 1 %."""
+    """Whether one of the last two numbers is right: exactly for a whole gold, to less than 1 % for another."""
     right, given = _xiaomi_value(gold), [_xiaomi_value(text) for text in answer.split(SEVERAL)]
     if right is None:
         return False

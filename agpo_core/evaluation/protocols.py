@@ -1,16 +1,16 @@
-"""How a task is asked and judged: its prompt, where a completion of it ends, and the grade.
+"""Evaluation protocols: how a task is asked, where a completion of it ends, and how it is graded.
 
-Prompts. "zero" is the question with the instruction to box the answer, as DeepSeekMath's zero-shot evaluation has it;
-GSM8K too is asked so, which in training ends with "####". A task that is no benchmark has its own prompt. The others
-are the published few-shot prompts of `tasks.benchmarks.few_shot`.
+Prompts: "zero" is the question with the instruction to box the answer, as in DeepSeekMath's zero-shot evaluation. GSM8K
+is asked this way too, although its answers end with "####" in training. A task that is no benchmark has its own prompt.
+The other prompts are the published few-shot prompts of `tasks.benchmarks.few_shot`.
 
-Ends. A completion of a few-shot prompt is cut where the next demonstration would begin. The engines do not stop there:
-what they wrote after it is counted as tokens, and not graded.
+Ends: a completion of a few-shot prompt is cut where the next demonstration would begin. The engines do not stop there;
+tokens after the cut are counted, and not graded.
 
-Grades. "modern" is the grader that training uses, by the benchmark's profile, but that an expression counts that was
-not worked out (2^5 for 32); "official" is the published scoring that belongs to the prompt (`evaluation.official`),
-with its errors; the name of one of its scorings takes that one, under any prompt: where it looks for a phrase that the
-prompt does not ask for, it finds no answer. The vote key is always the grader's canonical answer.
+Grades: "modern" is the grader that training uses, by the benchmark's profile, except that an expression that was not
+worked out (2^5 for 32) counts as an answer. "official" is the published scoring that belongs to the prompt
+(`evaluation.official`), with its errors. The name of a published scoring selects it under any prompt; if it looks for a
+phrase that the prompt does not ask for, it finds no answer. The vote key is always the grader's canonical answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROMPTS = ("auto", "few", "zero", *PROTOCOLS)
 TEMPLATES = ("auto", "chat", "base")
 GRADINGS = ("modern", "official", *(name for name, scoring in OFFICIAL.items() if scoring.tasks))
 
-# task, prompt -> the published scoring of its completions; see `evaluation.official`
+# (task, prompt) -> the published scoring of its completions, see `evaluation.official`
 OFFICIAL_OF = {
     ("gsm8k", "zero"): "deepseek_zero_shot",
     ("gsm8k", "deepseekmath"): "gsm8k_deepseek",
@@ -55,12 +55,12 @@ OFFICIAL_OF = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """One way to ask a task and to judge what a model wrote.
+    """A way to ask a task and to grade the answers.
 
     Args:
-        task: what is evaluated.
+        task: the task that is evaluated.
         prompt: "zero", or a name in `few_shot.PROTOCOLS`.
-        chat: whether the prompt is one user message of the model's chat template; else the model continues it as text.
+        chat: whether the prompt is a user message in the model's chat template; if not, the model continues it as text.
         official: name of the published scoring; None: the grader that training uses.
     """
 
@@ -70,7 +70,7 @@ class Protocol:
     official: str | None = None
 
     def ask(self, problem: Problem) -> FewShot:
-        """The prompt of a problem; zero-shot, with no demonstration and no text to stop at."""
+        """The prompt of a problem; a zero-shot prompt has no demonstrations and no text to stop at."""
         if self.prompt != "zero":
             return few_shot_prompt(self.task, problem, self.prompt)
         benchmark = LISTED.get(self.task.name)
@@ -79,7 +79,7 @@ class Protocol:
         return FewShot(problem.prompt, stop="", shots=0)
 
     def grade(self, problem: Problem, text: str) -> Graded:
-        """Judge a completion, cut where it ends."""
+        """The grade of a completion that was cut where it ends."""
         profile = _profile(self.task)
         if self.official:
             answer = OFFICIAL[self.official].extract(text)
@@ -93,7 +93,7 @@ class Protocol:
 
     @property
     def by_letter(self) -> bool:
-        """Whether the likeliest letter is the answer, and nothing is sampled."""
+        """Whether the likeliest letter is taken as the answer, so that nothing is sampled."""
         return self.prompt == "mmlu"
 
     def described(self, problem: Problem) -> dict[str, str]:
@@ -109,22 +109,22 @@ class Protocol:
 def protocol_of(
     task: Task, problem: Problem, prompt: str, template: str, grader: str, has_template: bool
 ) -> Protocol:  # fmt: skip
-    """The protocol that a task is evaluated by.
+    """The protocol by which a task is evaluated.
 
     Args:
-        task: what is evaluated.
+        task: the task that is evaluated.
         problem: one of its problems, to see whether there are demonstrations.
-        prompt: of `PROMPTS`. "few": the task's usual few-shot protocol, zero-shot where it has none; "auto": the same,
-            and zero-shot, with a warning, where its demonstrations are not at hand.
-        template: of `TEMPLATES`. "auto": the chat template for zero-shot prompts where the model has one, else text.
-        grader: of `GRADINGS`. "official": the scoring that belongs to the prompt; a name: that one, if it is of the
-            task.
+        prompt: one of `PROMPTS`. "few": the task's usual few-shot protocol, or zero-shot if it has none. "auto": the
+            same, but zero-shot with a warning if the demonstrations are missing.
+        template: one of `TEMPLATES`. "auto": the chat template for zero-shot prompts if the model has one, else text.
+        grader: one of `GRADINGS`. "official": the scoring that belongs to the prompt; a name: that scoring, if it
+            scores the task.
         has_template: whether the model has a chat template.
     Raises:
-        ValueError: the task has no right answers, nothing official fits it and the prompt, or the scoring named is not
-            of the task; says which are.
-        FileNotFoundError: the demonstrations are not in the task's data_dir; says which file to put there.
-        ConfigError: a chat template is asked for, and the model has none.
+        ValueError: the task has no right answers, no official scoring fits it and the prompt, or the named scoring does
+            not score the task; the message says which do.
+        FileNotFoundError: the demonstrations are not in the task's data_dir; the message says which file to put there.
+        ConfigError: a chat template is asked for and the model has none.
     """
     benchmark = LISTED.get(task.name)
     if benchmark and benchmark.kind == "prompt":
@@ -176,7 +176,7 @@ def _profile(task: Task) -> str | None:
 
 
 def cut(text: str, stop: str) -> str:
-    """A completion up to where the next demonstration would begin.
+    """A completion cut where the next demonstration would begin.
 
     >>> cut(" 3 + 4 = 7. The answer is 7.\\n\\nQ: If", "\\nQ:")
     ' 3 + 4 = 7. The answer is 7.\\n'

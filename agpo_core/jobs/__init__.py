@@ -1,1 +1,1 @@
-"""Runs as processes: start, watch, end and kill them; whose folder it is, and ranks that fail together."""
+"""Runs as processes: start, watch, stop and kill them; lock their folders; let all ranks of a run fail together."""

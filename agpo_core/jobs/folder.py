@@ -1,7 +1,7 @@
-"""A run's folder: who may write into it, and whether what it holds is whole.
+"""A run's folder: which process may write into it, and whether its files are complete.
 
-`run.json` says how far a run is; at its end it lists every file of the result with size and checksum. A run is finished
-when it says so and all of that is there.
+`run.json` has the state of a run. At the end of the run it lists every file of the result with size and checksum. A run
+is finished when `run.json` says so and all these files are there.
 """
 
 import contextlib
@@ -19,21 +19,21 @@ LOCK = ".lock"
 STATUSES = ("running", "interrupted", "failed", "finished")
 WRITTEN = ("run.json", "metrics.jsonl", "eval.json", "samples.jsonl", "warnings.jsonl", "pairs.jsonl",
            "decontamination.json", "train.log", LOCK)  # fmt: skip
-FOLDERS = ("checkpoint", "policy")  # each with .partial and .former beside it, while it is replaced
+FOLDERS = ("checkpoint", "policy")  # while one is replaced, a .partial and a .former stand beside it
 
 
 class FolderError(RuntimeError):
-    """A run's folder is in use, is damaged, or holds another run; the message names the file and the remedy."""
+    """A run's folder is in use, damaged, or another run's; the message names the file and the remedy."""
 
 
 @contextlib.contextmanager
 def locked(run_dir: Path):
-    """Let one process at a time train in a folder, by whatever way it was started.
+    """A context that lets only one process at a time train in a folder, however the process was started.
 
-    The lock ends with the process that holds it, however that ends. A file system without locks has none.
+    The lock ends with its process, however the process ends. On a file system without locks nothing is locked.
 
     Raises:
-        FolderError: another process trains in it, or it cannot be written; nothing was written.
+        FolderError: another process trains in the folder, or it cannot be written; nothing was written.
     """
     refuse_obstacles(run_dir)
     with open(run_dir / LOCK, "a+", encoding="utf-8") as file:
@@ -45,36 +45,37 @@ def locked(run_dir: Path):
 
 
 def refuse_if_used(run_dir: Path) -> None:
-    """Raise a FolderError where another process trains in a folder, or where it cannot be written."""
+    """Raise a FolderError if another process trains in a folder, or if it cannot be written."""
     refuse_obstacles(run_dir)
     with contextlib.suppress(FileNotFoundError), open(run_dir / LOCK, "r+", encoding="utf-8") as file:
         _lock(file, run_dir)
 
 
 def refuse_obstacles(run_dir: Path) -> None:
-    """Raise a FolderError, before anything is trained, where a file or folder of a run could not be written.
+    """Raise a FolderError, before anything is trained, if a file or folder of a run could not be written.
 
-    The folder is read-only, a file has the place of a folder or the other way, or a file may not be read or written.
+    That is so if the run's folder is read-only, if a file is in the place of a folder or a folder in that of a file, or
+    if a file may not be read and written.
     """
     run_dir = Path(run_dir)
     if not os.access(run_dir, os.R_OK | os.W_OK | os.X_OK):
-        raise FolderError(f"{run_dir} cannot be written: give yourself the right to, or take a new folder.")
+        raise FolderError(f"{run_dir} cannot be written: get the permission to write there, or use a new folder.")
     for path in [run_dir / name for name in WRITTEN]:
         _refuse_no_file(path)
         if path.exists() and not os.access(path, os.R_OK | os.W_OK):
-            raise FolderError(f"{path} cannot be read and written: give yourself the right to, or move it away.")
+            raise FolderError(f"{path} cannot be read and written: get the permission to do so, or move it away.")
         if path.with_name(path.name + ".tmp").is_dir():
             raise FolderError(f"{path}.tmp is a folder, and the run writes a file there: move it away.")
     for path in [run_dir / (name + end) for name in FOLDERS for end in ("", ".partial", ".former")]:
         if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
             raise FolderError(f"{path} is no folder of this run but a file or a link: move it away, or link {run_dir}.")
         if path.exists() and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-            raise FolderError(f"{path} cannot be read and written: give yourself the right to, or move it away.")
+            raise FolderError(f"{path} cannot be read and written: get the permission to do so, or move it away.")
 
 
 def _refuse_no_file(path: Path) -> None:
     if path.exists() and not path.is_file():
-        raise FolderError(f"{path} is no file, and the run needs one there: move it away.")
+        raise FolderError(f"{path} is no file, and the run needs a file there: move it away.")
 
 
 def _lock(file, run_dir: Path) -> None:
@@ -88,18 +89,18 @@ def _lock(file, run_dir: Path) -> None:
 
 
 def in_use(run_dir: Path, who: str) -> str:
-    """What a second process is told."""
+    """The message for a process that finds the folder in use by `who`."""
     return (
         f"{run_dir} is being trained by {who}: wait for it or end it, then try again. A run whose launcher was ended "
-        f"leaves by itself after its current update, at most {GRACE:.0f} s later."
+        f"stops by itself after its current update, at most {GRACE:.0f} s later."
     )
 
 
 def read_record(run_dir: Path) -> dict | None:
-    """The content of run.json; None where there is none.
+    """The content of run.json; None if the file does not exist.
 
     Raises:
-        FolderError: it is not a record of a run.
+        FolderError: the file is not the record of a run.
     """
     path = Path(run_dir) / "run.json"
     if not path.exists():
@@ -110,7 +111,7 @@ def read_record(run_dir: Path) -> dict | None:
     except ValueError as error:
         raise FolderError(str(error)) from error
     except OSError as error:
-        raise FolderError(f"{path} cannot be read ({error.strerror}): move it away, or make it readable.") from error
+        raise FolderError(f"{path} cannot be read ({error.strerror}): make it readable, or move it away.") from error
     files = record.get("files", {}) if isinstance(record, dict) else None
     whole = isinstance(files, dict) and all(isinstance(entry, list) and len(entry) == 2 for entry in files.values())
     if not whole or record.get("status") not in STATUSES:
@@ -131,12 +132,12 @@ def inventory(run_dir: Path) -> dict[str, list]:
 
 
 def damages(folder: Path, listed: dict, checksums: bool = True) -> list[str]:
-    """What of the listed files is not as it was written, one phrase a file.
+    """The listed files that are not as they were written, one phrase for each.
 
     Args:
-        folder: where they lie.
+        folder: the run's folder.
         listed: as `inventory` gives it.
-        checksums: read the files; else look at their sizes alone.
+        checksums: whether to read the files and compare checksums; if not, only sizes are compared.
     """
     found = []
     for name, (size, digest) in listed.items():
@@ -154,10 +155,10 @@ def damages(folder: Path, listed: dict, checksums: bool = True) -> list[str]:
 
 
 def is_finished(run_dir: Path) -> bool:
-    """Whether the run in this folder is complete, and still that of its settings and its start model.
+    """Whether the run in this folder is complete and still belongs to its settings and its start model.
 
-    Its record says so, every file of the result has its size, and neither config.yaml nor the model's files were
-    changed since.
+    It is if its record says so, every file of the result has its size, and neither config.yaml nor the model's files
+    were changed since.
 
     Raises:
         FolderError: run.json is damaged.

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: a run leaves after its current update, with a checkpoint; a second signal ends it at once."""
+"""SIGTERM and SIGINT stop a run after its current update, with a checkpoint; a second signal ends it at once."""
 
 import os
 import signal
@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# A launcher sends one order several times: to the whole group, and once more to each of its ranks.
-ECHO = 3.0  # seconds
+# A launcher sends one signal several times: to the whole group, and once more to each of its ranks.
+ECHO = 3.0  # seconds in which a further signal counts as the same one
 
 
 class Interrupted(SystemExit):
-    """A run was asked to leave; the exit status is 128 + the signal's number."""
+    """A signal asked the run to stop; the exit status is 128 + the signal's number."""
 
     def __init__(self, signum: int):
         super().__init__(128 + signum)
@@ -23,17 +23,17 @@ class Interrupted(SystemExit):
 
 
 class Interrupts:
-    """Keeps signals until the end of an update, between `hold` and `release`; at other times they raise at once.
+    """Keeps signals that come between `hold` and `release` until the update ends; other signals raise at once.
 
-    As a context it catches the signals; otherwise it does nothing, and they do what they always do.
+    It catches signals only while it is used as a context. Otherwise they have their usual effect.
 
     Args:
-        said: called with the signal's name when one is kept.
+        said: called with the signal's name when a signal is kept.
     """
 
     def __init__(self, said: Callable[[str], None] = lambda name: None):
         self.said = said
-        self.asked = 0  # the signal that was kept; 0: none
+        self.asked = 0  # the signal that came; 0: none
         self._held, self._since, self._former = False, 0.0, {}
 
     def __enter__(self) -> "Interrupts":
@@ -41,7 +41,7 @@ class Interrupts:
         return self
 
     def __exit__(self, *_) -> None:
-        if self.asked:  # what follows is short, and leaves the folder in order
+        if self.asked:  # ignore signals: what follows is short and completes the folder
             for signum in SIGNALS:
                 signal.signal(signum, signal.SIG_IGN)
             return
@@ -49,11 +49,11 @@ class Interrupts:
             signal.signal(signum, former)
 
     def hold(self) -> None:
-        """From here on a signal waits for `release`."""
+        """From now on a signal waits for `release`."""
         self._held = True
 
     def release(self, agreed: int = 0) -> None:
-        """Raise Interrupted where a signal came, here or (`agreed`, its number) on another rank."""
+        """Raise Interrupted if a signal came here, or on another rank (then `agreed` is its number)."""
         self._held = False
         if agreed or self.asked:
             self.asked = agreed or self.asked
@@ -69,14 +69,14 @@ class Interrupts:
         if not self._held:
             raise Interrupted(signum)
         name = signal.Signals(signum).name
-        print(f"{name}: leaving after this update, with a checkpoint; a second signal leaves at once.",
+        print(f"{name}: stopping after this update, with a checkpoint; a second signal stops at once.",
               file=sys.stderr, flush=True)  # fmt: skip
         self.said(name)
-        if not launched():  # also where Python is not asked: in the middle of a long computation
+        if not launched():  # a second signal then ends even a long computation outside Python
             for one in SIGNALS:
                 signal.signal(one, signal.SIG_DFL)
 
 
 def launched() -> bool:
-    """Whether a launcher watches this process: it sends signals more than once, and ends what does not leave."""
+    """Whether a launcher watches this process; it sends signals several times and kills what does not stop."""
     return "LOCAL_RANK" in os.environ or "AGPO_SUPERVISED" in os.environ

@@ -1,12 +1,12 @@
-"""Start training runs as processes of their own, watch them, and leave none behind.
+"""Starts training runs as separate processes, called jobs, watches them, and leaves none behind.
 
-    launch([run_dir, ...])                             two runs side by side, a process each
+    launch([run_dir, ...])                             two runs at a time, one process each
     launch([run_dir], launcher="deepspeed", ranks=2)   one run on two ranks
 
-Whatever ends the caller (an exception, an interrupted cell, a killed kernel) ends the jobs too,
-with every process below them: see `supervise`. Each first ends its update and writes a checkpoint;
-a second interrupt ends them at once. What a job prints is in its folder's `train.log`; how far it
-is, in the last line of `metrics.jsonl`. A run is finished when its `run.json` says so, and all is there.
+Whatever ends the caller (an exception, an interrupted cell, a killed kernel) also ends the jobs with every process
+below them: see `supervise`. Each job first ends its update and writes a checkpoint; a second interrupt ends it at once.
+A job's output goes into its folder's `train.log`, and the last line of `metrics.jsonl` says how far it is. A run is
+finished when its `run.json` says so and all its files are there.
 """
 
 import contextlib
@@ -35,28 +35,28 @@ from agpo_core.jobs.progress import Progress
 from agpo_core.jobs.silence import Silence
 
 POLL = 0.2  # seconds between two looks at the jobs
-TAIL_LINES = 30  # of a failed job's log
+TAIL_LINES = 30  # last lines of a failed job's log that are shown
 TAIL_BYTES = 65536  # read from the end of a log or of metrics.jsonl
 
-REMEDIES = {  # what a log's tail says, in lower case -> what to do about it
+REMEDIES = {  # words at the end of a log, in lower case -> what to do about the failure
     "no space left on device": "Free some disk space.",
     "no disk space left": "Free some disk space.",
     "unexpected pos": "Free some disk space.",  # torch.save on a full disk
-    **dict.fromkeys(  # of a GPU; of a CPU, as torch, C++, the system and Python say it
+    **dict.fromkeys(  # the words of a GPU; those of a CPU from torch, C++, the system and Python
         ("out of memory", "defaultcpuallocator", "bad_alloc", "cannot allocate memory", "memoryerror"),
         "Lower rollout_batch or micro_batch_prompts, or set parallel=1.",
     ),
     "did nothing for": "A rank was stopped or stuck: launch again; raise silence_limit where ranks wait so long.",
-    "address already in use": "Leave master_port out: a free port is picked.",
+    "address already in use": "Leave master_port out: then a free port is used.",
 }
-KILLED = (128 + 9, 256 - 9)  # exit status after SIGKILL: of a job; of a rank, told by DeepSpeed
-ASKED = (128 + 15, 128 + 2)  # after SIGTERM or SIGINT
+KILLED = (128 + 9, 256 - 9)  # exit status after SIGKILL, of a job and of a rank as DeepSpeed reports it
+ASKED = (128 + 15, 128 + 2)  # exit status after SIGTERM or SIGINT
 SILENCE_LIMIT = 1800.0  # seconds
-LOCK_WAIT = 60.0  # seconds before the lock of an extension's build is named
+LOCK_WAIT = 60.0  # seconds before a message names the lock of an extension's build
 
 
 def remedy(words: str) -> str:
-    """What to do about a failure that says these words; empty where they do not tell."""
+    """What to do about a failure with these words; empty where no known words are among them."""
     return next((text for symptom, text in REMEDIES.items() if symptom in words.lower()), "")
 
 
@@ -65,18 +65,18 @@ class Failure:
     """A job that ended without a finished run."""
 
     run_dir: Path
-    exit_status: int  # 128 + n: by signal n
+    exit_status: int  # 128 + n: ended by signal n
     tail: str  # the last lines of its log
 
     @property
     def remedy(self) -> str:
-        """What to do about it, as far as its end tells."""
+        """What to do about the failure, as far as the log and the exit status tell."""
         if known := remedy(self.tail):
             return known
         if self.exit_status in ASKED:
-            return "It was asked to leave from outside: launch again, and it goes on."
+            return "It was told from outside to stop: launch again, and it goes on."
         if self.exit_status in KILLED:
-            return "It was killed from outside, mostly for want of memory: set parallel=1."
+            return "It was killed from outside, usually because memory ran out: set parallel=1."
         return "Its log says why."
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Failure:
 
 
 class JobFailed(RuntimeError):
-    """Jobs failed; those beside them were let finish, and none was started after the first failure.
+    """Jobs failed; the others that were running went on to their end, and none was started after the first failure.
 
     Attributes:
         failures: list[Failure].
@@ -113,8 +113,8 @@ def command(run_dir, launcher="python", ranks=1, hostfile=None, master_port=None
     train = ["agpo_core.training.train", "--run-dir", str(run_dir)]
     if launcher == "python":
         return [sys.executable, "-m", *train]
-    # `deepspeed` itself, of this Python whether or not its environment is activated. Ranks read
-    # LOCAL_RANK, so that the arguments of a run are the same under both launchers.
+    # This is `deepspeed` of this Python, also where its environment is not activated. Ranks read LOCAL_RANK, so that
+    # the arguments of a run are the same under both launchers.
     words = [sys.executable, "-m", "deepspeed.launcher.runner"]
     words += ["--num_accelerators", str(ranks), "--no_local_rank"]
     if hostfile is not None:
@@ -125,7 +125,7 @@ def command(run_dir, launcher="python", ranks=1, hostfile=None, master_port=None
 
 
 def environment() -> dict[str, str]:
-    """The environment of a job: this process's, and what a CPU needs where there is no GPU."""
+    """The environment of a job: that of this process, with settings for the CPU where there is no GPU."""
     env = dict(os.environ, PYTHONUNBUFFERED="1")
     # DeepSpeed builds its CPU extension with the `ninja` that is installed beside this Python.
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
@@ -139,28 +139,27 @@ def launch(
     run_dirs, launcher="python", ranks=1, hostfile=None, parallel=2, master_port=None, progress=True,
     silence_limit=SILENCE_LIMIT,
 ) -> None:  # fmt: skip
-    """Bring every run to its end; finished ones are left as they are, others start or resume.
+    """Train every run to its end: finished runs are left as they are, the others start or resume.
 
-    When a job fails, no other is started, those that run are let finish, and then it raises.
+    After a job failed, no other is started; the running ones go on to their end, and then JobFailed is raised.
 
     Args:
         run_dirs: run folders, each with its `config.yaml`.
-        launcher: "python" (one process a run) or "deepspeed".
-        ranks: processes of a run, on each host, >= 1.
+        launcher: "python" (one process for a run) or "deepspeed".
+        ranks: processes of a run on each host, >= 1.
         hostfile: DeepSpeed's list of hosts; None: this machine.
-        parallel: jobs side by side, >= 1. A job takes whole GPUs, all of them from the first on:
-            leave it at 1 there.
+        parallel: jobs at a time, >= 1. Every job takes whole GPUs, from the first one on, so set 1 on a GPU machine.
         master_port: the port at which ranks meet, for parallel=1; None: a free one for each job.
-        progress: show how far the jobs are.
+        progress: whether to show how far the jobs are.
         silence_limit: seconds, > 0, that a rank on this machine may do nothing (stopped, or waiting for another)
-            before its job is ended; after a minute it is named.
+            before its job is ended; after a minute a message names the rank.
 
     Raises:
-        ValueError: an argument is out of range, or does not go with the launcher.
+        ValueError: an argument is out of range or does not fit the launcher.
         FileNotFoundError: a `config.yaml` or the hostfile is missing.
-        OSError: the port is in use; the disk is full.
+        OSError: the port is in use, or the disk is full.
         RuntimeError: DeepSpeed or its C++ compiler is missing.
-        FolderError: another process trains a run; a run.json is damaged.
+        FolderError: another process trains a run, or a run.json is damaged.
         JobFailed: jobs ended without a finished run.
     """
     run_dirs = list(dict.fromkeys(Path(run_dir).resolve() for run_dir in run_dirs))
@@ -170,7 +169,7 @@ def launch(
         raise ValueError(f"silence_limit must be above 0 seconds; got {silence_limit}.")
     for run_dir in run_dirs:
         if not (run_dir / "config.yaml").is_file():
-            raise FileNotFoundError(f"{run_dir} holds no config.yaml: write the run's settings there first.")
+            raise FileNotFoundError(f"{run_dir} has no config.yaml: write the run's settings there first.")
     waiting = deque(run_dir for run_dir in run_dirs if not is_finished(run_dir))
     if waiting and launcher == "deepspeed":
         _check_machine(master_port)
@@ -183,7 +182,7 @@ def launch(
     try:
         while running or (waiting and not failures):
             while waiting and len(running) < parallel and not failures:
-                # Known before it starts, so that an interrupt in between leaves nothing behind.
+                # The job is in the list before it starts, so that an interrupt in between leaves nothing behind.
                 running.append(Job(waiting.popleft()))
                 port = master_port
                 if launcher == "deepspeed" and port is None:
@@ -207,7 +206,7 @@ def launch(
 
 @dataclass
 class Job:
-    """One run being trained by a supervised process."""
+    """One run that a supervised process trains."""
 
     run_dir: Path
     row: dict = field(default_factory=dict)  # the last line of metrics.jsonl
@@ -215,7 +214,7 @@ class Job:
     log_start: int = 0  # bytes of train.log written by earlier attempts
     exit_status: int | None = None  # None: still running
     started: float = 0.0  # time.monotonic()
-    seconds: float = 0.0  # since then
+    seconds: float = 0.0  # since the start
     silence: Silence = field(default_factory=Silence)
     given_up: bool = False
 
@@ -236,11 +235,11 @@ class Job:
                 stdout=log,
                 stderr=log,
                 bufsize=0,
-                start_new_session=True,  # an interrupt from the keyboard reaches the caller alone
+                start_new_session=True,  # a keyboard interrupt reaches only the caller
             )
 
     def look(self) -> None:
-        """Read how far the run is, and whether it has ended."""
+        """Read how far the run is and whether it has ended."""
         self.exit_status = self.process.poll()  # first: what is read below is then final
         self.row = last_row(self.run_dir / "metrics.jsonl") or self.row
         self.seconds = time.monotonic() - self.started
@@ -248,11 +247,11 @@ class Job:
             self.process.stdin.close()
 
     def name_silence(self, limit: float) -> None:
-        """Say which rank does nothing, once; end the job after `limit` seconds of it."""
+        """Print once which rank does nothing; end the job when this has lasted `limit` seconds."""
         if self.ended or self.given_up:
             return
         if sentence := self.silence.look(self.process.pid):
-            print(f"{self.run_dir.name}: {sentence}. The job is ended after {limit:.0f} s of it.", flush=True)
+            print(f"{self.run_dir.name}: {sentence}. The job is ended when this has lasted {limit:.0f} s.", flush=True)
         if self.silence.sentence and self.silence.seconds >= limit:
             self.given_up = True
             with contextlib.suppress(OSError), open(self.run_dir / "train.log", "ab") as log:
@@ -261,7 +260,7 @@ class Job:
             self.process.send_signal(signal.SIGINT)  # a rank that does nothing needs no time
 
     def order_to_end(self) -> None:
-        """Tell the supervisor."""
+        """Tell the supervisor to end the job."""
         with contextlib.suppress(BrokenPipeError):  # it has just ended
             self.process.stdin.write(b"stop")
 
@@ -274,17 +273,16 @@ class Job:
         return self.ended and is_finished(self.run_dir)
 
     def failure(self) -> Failure:
-        """What went wrong; noted in run.json too, where the job could not do it."""
+        """The job's failure, which is also written to run.json if the job could not do so."""
         tail = log_tail(self.run_dir / "train.log", self.log_start)
         note_failure(self.run_dir, self.exit_status, error=tail.rpartition("\n")[2])
         return Failure(self.run_dir, self.exit_status, tail)
 
 
 def stop(jobs: list[Job], reason: str) -> None:
-    """End jobs with all processes below them; returns at their end.
+    """End jobs with all processes below them, and return when they have ended.
 
-    Each first ends its update and writes a checkpoint, for which it has supervise.GRACE seconds; an interrupt
-    meanwhile ends that time.
+    Each job has supervise.GRACE seconds to end its update and write a checkpoint; an interrupt ends this time.
     """
     jobs = [job for job in jobs if job.process and not job.ended]
     for job in jobs:
@@ -301,21 +299,21 @@ def stop(jobs: list[Job], reason: str) -> None:
 
 
 def _wait(jobs: list[Job]) -> None:
-    """Wait for the end of jobs that were told to end, and say so where it takes a while."""
+    """Wait for the end of jobs that were told to end, with a message if it takes a while."""
     said = time.monotonic() + 2
     while any(job.process.poll() is None for job in jobs):
         if said and time.monotonic() > said:
-            print(f"Waiting for the update that each job is in, and its checkpoint: at most {supervise.GRACE:.0f} s. "
-                  "Interrupt again to end at once. Run the same again to go on from there.", flush=True)  # fmt: skip
+            print(f"Waiting until each job ends its update and writes a checkpoint: at most {supervise.GRACE:.0f} s. "
+                  "Interrupt again to end at once. Run the same again to resume.", flush=True)  # fmt: skip
             said = None
         time.sleep(POLL)
 
 
 def note_failure(run_dir: Path, exit_status: int, error: str) -> None:
-    """Close a run.json that a killed job left saying "running"."""
+    """Mark as failed a run.json in which a killed job left the status "running"."""
     path = run_dir / "run.json"
-    # There may be none yet, or no disk space: the failure itself is what the caller must hear of. Where another
-    # process trains in the folder now, the record is that process's.
+    # There may be no run.json yet, or no disk space; such errors must not hide the failure itself. If another process
+    # trains in the folder now, the record is that process's.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, FolderError):
         refuse_if_used(run_dir)
         record = provenance.read_json(path)
@@ -325,7 +323,7 @@ def note_failure(run_dir: Path, exit_status: int, error: str) -> None:
 
 
 def last_row(path: Path) -> dict:
-    """The last whole line of metrics.jsonl; empty before the first, or when it is damaged."""
+    """The last complete line of metrics.jsonl; empty before the first line and if the line is damaged."""
     *lines, _torn = _tail_bytes(path).split(b"\n")
     with contextlib.suppress(IndexError, ValueError, TypeError, KeyError):
         row = json.loads(lines[-1])
@@ -334,7 +332,7 @@ def last_row(path: Path) -> dict:
 
 
 def log_tail(path: Path, start: int) -> str:
-    """The last lines of a log, of those after its first `start` bytes."""
+    """The last lines of a log, without its first `start` bytes."""
     lines = _tail_bytes(path, start).decode(errors="replace").splitlines()
     return "\n".join(lines[-TAIL_LINES:])
 
@@ -371,7 +369,7 @@ def _check_arguments(launcher, ranks, hostfile, parallel, master_port) -> None:
 
 
 def _check_machine(master_port: int | None) -> None:
-    """Refuse what DeepSpeed would only fail at after a while, and less clearly."""
+    """Raise at once where DeepSpeed would fail after a while and with a less clear message."""
     if importlib.util.find_spec("deepspeed") is None:
         raise RuntimeError("launcher 'deepspeed' needs the package deepspeed: install it, or use 'python'.")
     if environment().get("DS_ACCELERATOR") == "cpu":
@@ -389,24 +387,24 @@ def _check_machine(master_port: int | None) -> None:
             raise OSError(
                 error.errno,
                 f"master_port {master_port} cannot be used ({os.strerror(error.errno)}): end the "
-                "process that listens there, choose another port, or leave it out to have a free "
-                "one picked",
+                "process that listens there, choose another port, or leave master_port out to "
+                "use a free one",
             ) from error
 
 
 def _remove_abandoned_locks() -> None:
-    """Remove the locks of extension builds that were killed: later ones would wait for ever."""
+    """Remove the locks of extension builds that were killed, because later builds would wait for them for ever."""
     for lock in _abandoned_locks():
         lock.unlink(missing_ok=True)
 
 
 def _abandoned_locks() -> list[Path]:
-    """Locks of extension builds that no process holds open, as a build does (torch.utils.file_baton)."""
+    """Locks of extension builds that no process has open; a running build has its own open (torch.utils.file_baton)."""
     from torch.utils.cpp_extension import get_default_build_root
 
     build_root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()).resolve()
     locks = [*build_root.glob("*/lock"), *build_root.glob("*/*/lock")]
-    held = set()  # without /proc, none can be told apart
+    held = set()  # without /proc, abandoned locks cannot be told from others
     for descriptor in Path("/proc").glob("[0-9]*/fd/*") if locks else ():
         with contextlib.suppress(OSError):  # it was closed meanwhile, or is another user's
             held.add(os.readlink(descriptor))
@@ -415,11 +413,11 @@ def _abandoned_locks() -> list[Path]:
 
 @contextlib.contextmanager
 def name_stale_locks():
-    """Say after a minute which abandoned lock a rank started by hand may wait for; `launch` removes them."""
+    """Print after a minute which abandoned lock a rank started by hand may wait for; `launch` removes such locks."""
 
     def say() -> None:
         for lock in _abandoned_locks():
-            print(f"{lock} is there since a build was killed, and DeepSpeed waits for it: delete it.",
+            print(f"{lock} was left by a build that was killed, and DeepSpeed waits for it: delete it.",
                   file=sys.stderr, flush=True)  # fmt: skip
 
     timer = threading.Timer(LOCK_WAIT, say)

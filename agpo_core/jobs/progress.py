@@ -1,15 +1,15 @@
-"""How far the jobs are, shown in a notebook or a terminal; of each, one line:
+"""Shows in a notebook or a terminal how far the jobs are, with one line for each:
 
     agpo-s42-1c9e44a07b  31 updates  48% of horizon  reward 0.52  tau 1.08  eps 0.11  20 s left
 
-Its numbers are those of the last update in `metrics.jsonl`.
+The numbers are those of the last update in `metrics.jsonl`.
 """
 
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
-FIELDS = (  # key of a line of metrics.jsonl, how it is shown
+FIELDS = (  # (key of a line of metrics.jsonl, its format)
     ("update", "{} updates"),
     ("progress", "{:.0%} of horizon"),
     ("reward", "reward {:.2f}"),
@@ -19,22 +19,25 @@ FIELDS = (  # key of a line of metrics.jsonl, how it is shown
 
 
 class Progress:
-    """Where somebody watches a notebook, one display updated in place. Elsewhere (a terminal,
-    papermill) a line when a job passes a further quarter of its horizon, and one at its end.
+    """The display of several jobs.
+
+    In a notebook that somebody watches, it is one display that is updated in place. Elsewhere (in a terminal, under
+    papermill) it prints a line when a job passes a further quarter of its horizon, and one at the job's end.
     """
 
     def __init__(self):
         self.display = live_display()
         self.text = ""
-        self.quarters = {}  # run folder -> quarters already told
+        self.quarters = {}  # run folder -> quarters already printed
         self.finished = self.failed = 0
 
     def update(self, running: list, ended: list, waiting: int) -> None:
-        """Show the state of things.
+        """Show the state of the jobs.
 
         Args:
-            running, ended: `launch.Job`s; those that ended since the last update.
-            waiting: how many are still to start.
+            running: the running `launch.Job`s.
+            ended: those that ended since the last update.
+            waiting: the number of jobs that have not started.
         """
         self.finished += sum(job.finished for job in ended)
         self.failed += sum(not job.finished for job in ended)
@@ -58,11 +61,11 @@ class Progress:
 
 
 class Lines:
-    """Of a run that was started by hand: where it begins, and a line at each further tenth of its horizon.
+    """The lines of a run that was started by hand: one at its start, and one at each further tenth of its horizon.
 
     Args:
         run_dir: the run's folder.
-        horizon: what the run has spent already.
+        horizon: the run's horizon, with what it has spent already.
     """
 
     def __init__(self, run_dir: Path, horizon):
@@ -71,7 +74,7 @@ class Lines:
         self.start = f"goes on after update {horizon.updates}" if horizon.updates else "starts"
 
     def see(self, row: dict) -> None:
-        """Take note of an update's line of metrics.jsonl."""
+        """Print what is due after an update, given its line of metrics.jsonl."""
         if self.start:
             print(f"{self.run_dir.name}  {self.start}", flush=True)
             self.start = ""
@@ -97,7 +100,7 @@ def line(job) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`20 s`, `12 min`, `3.4 h`."""
+    """A duration as text: `20 s`, `12 min`, `3.4 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 6000:
@@ -106,12 +109,12 @@ def duration(seconds: float) -> str:
 
 
 def live_display():
-    """A display that can be updated, where somebody watches the notebook; else None."""
+    """A display that can be updated if somebody watches the notebook; else None."""
     try:
         from IPython import get_ipython
         from IPython.display import display
 
-        # Who watches can be asked for input; papermill and nbconvert say that they cannot.
+        # A notebook that somebody watches allows input; papermill and nbconvert say that they do not.
         watched = get_ipython().kernel.get_parent()["content"]["allow_stdin"]
     except (ImportError, AttributeError, KeyError):
         return None

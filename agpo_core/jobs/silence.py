@@ -1,4 +1,4 @@
-"""Which rank of a job does nothing: one that is stopped or stuck lets all others wait for it, without a word."""
+"""Finds the rank of a job that does nothing; all others wait without a message for a rank that is stopped or stuck."""
 
 import contextlib
 import time
@@ -7,8 +7,8 @@ import psutil
 
 from agpo_core.jobs import supervise
 
-SAY_AFTER = 60.0  # seconds
-LOOK_EVERY = 5.0  # seconds
+SAY_AFTER = 60.0  # seconds without a sign of life before a message
+LOOK_EVERY = 5.0  # seconds between two looks
 BUSY = 1.0  # seconds of computing time that count as a sign of life; a waiting process takes less in minutes
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
@@ -17,8 +17,8 @@ class Silence:
     """Watches the computing time of a job's ranks on this machine, with all processes below each.
 
     Attributes:
-        seconds: how long the most silent rank has done nothing.
-        sentence: which ranks they are, and what the system says of them; empty while `seconds` is below SAY_AFTER.
+        seconds: seconds without a sign of life, of the rank with the most.
+        sentence: names the ranks that do nothing, with their states; empty while `seconds` is below SAY_AFTER.
     """
 
     def __init__(self):
@@ -27,7 +27,7 @@ class Silence:
         self._next, self._told = 0.0, False
 
     def look(self, supervisor: int) -> str:
-        """Look at the ranks below a supervisor; returns the sentence when it is to be said for the first time."""
+        """Look at the ranks below a supervisor. Returns the sentence when it is first to be printed, else ""."""
         now = time.monotonic()
         if now < self._next:
             return ""
@@ -68,7 +68,7 @@ def _computing_time(process: psutil.Process) -> float:
     total = 0.0
     for one in [process, *process.children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
-            total += sum(one.cpu_times()[:4])  # of its own, and of children that it has seen end
+            total += sum(one.cpu_times()[:4])  # its own time and that of its ended children
     return total
 
 

@@ -1,20 +1,19 @@
-"""Run one command, and take its whole process group down when told to or when the caller dies.
+"""Runs one command and ends its whole process group when told to or when the caller dies.
 
 Usage: python supervise.py CALLER_PID COMMAND...
 
-A Jupyter kernel that is killed cannot clean up after itself, and a death signal would reach only
-the direct child: the ranks below a DeepSpeed launcher would keep their GPUs. So each job runs under
-this small process, in a process group of its own. The job ends when
-  - standard input becomes readable: the caller asked for it, closed its end or died;
-  - the parent is no longer CALLER_PID: the caller died, and a process forked from it still holds
-    the other end of the pipe;
+A Jupyter kernel that is killed cannot clean up after itself, and a death signal would reach only the direct child, so
+the ranks below a DeepSpeed launcher would keep their GPUs. Therefore each job runs under this small process, in a
+process group of its own. The job is ended when
+  - standard input becomes readable: the caller asked for the end, closed its end of the pipe, or died;
+  - the parent is no longer CALLER_PID: the caller died, and a process forked from it still has the pipe open;
   - this process gets SIGTERM.
-Its ranks are then asked to leave: they write a checkpoint after their current update. What is left
-after the grace time is killed; SIGINT to this process ends that time. Where this process itself is
-killed, the system asks the job to leave.
+The job's ranks then get SIGTERM, which stops them after their current update with a checkpoint. What is left after the
+grace time is killed; SIGINT to this process ends the grace time. If this process itself is killed, the system sends
+SIGTERM to the job.
 The exit status is the job's; 128 + n when signal n ended it.
 
-Started by its path and with the standard library alone, so that it costs little time and memory.
+This file is started by its path and uses only the standard library, so that it costs little time and memory.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
 def supervise(caller: int, command: list[str]) -> int:
-    """Start the command, wait for its end or for the order to end it; return the exit status."""
+    """Start the command and wait until it ends or is to be ended; return the exit status."""
     stop, hurry = [], []
     signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
     signal.signal(signal.SIGINT, lambda *_: hurry.append(True))
@@ -50,7 +49,7 @@ def supervise(caller: int, command: list[str]) -> int:
 
 
 def end_with_this_process() -> None:
-    """Let the system send SIGTERM to this process when its parent is killed, where it can (Linux)."""
+    """Have the system send SIGTERM to this process when its parent is killed; this works on Linux only."""
     with contextlib.suppress(Exception):
         import ctypes
 
@@ -58,7 +57,7 @@ def end_with_this_process() -> None:
 
 
 def end_group(job: subprocess.Popen, hurry: list = ()) -> None:
-    """Ask the ranks to leave, wait for it until `hurry` holds something, then end all that is left of the group."""
+    """Send SIGTERM to the ranks, wait until they end or `hurry` is not empty, then end what is left of the group."""
     deadline = time.monotonic() + GRACE
     if job.poll() is None:
         for pid in ranks(job.pid):
@@ -77,9 +76,9 @@ def end_group(job: subprocess.Popen, hurry: list = ()) -> None:
 
 
 def ranks(job: int) -> list[int]:
-    """The processes that train below a job's first process: those that a launcher gave a rank, else the job itself.
+    """The processes below a job's first process that a launcher gave a rank; the job itself if there is none.
 
-    They alone are asked to leave: what they started for themselves must serve them to the end of the update.
+    Only these get SIGTERM first, because the processes that they started must serve them to the end of the update.
     """
     parents, ranked = {}, set()
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
@@ -101,7 +100,7 @@ def ranks(job: int) -> list[int]:
 
 
 def send(job: subprocess.Popen, signum: int) -> bool:
-    """Send a signal to the job's group (0: only look); False when nobody is left in it."""
+    """Send a signal to the job's group (0: only check it); False when no process is left in it."""
     try:
         os.killpg(job.pid, signum)
     except (ProcessLookupError, PermissionError):  # macOS: not permitted when only zombies are left

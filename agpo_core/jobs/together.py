@@ -1,4 +1,4 @@
-"""Ranks that fail together: a rank that raises alone would leave the others waiting for it."""
+"""Lets all ranks of a run fail together; otherwise one that raises would leave the others waiting for it."""
 
 from contextlib import contextmanager
 
@@ -6,20 +6,21 @@ from accelerate.utils import gather_object
 
 
 class OtherRankFailed(RuntimeError):
-    """Another rank failed, and says there what went wrong."""
+    """Another rank failed; its own error says what went wrong."""
 
 
 @contextmanager
 def together(state):
-    """Every rank gets past this block, or none does.
+    """A context that either all ranks leave normally or none.
 
-    Every rank enters it, and within it none waits for another. Where one raises the others learn of it at the end.
-    What is meant for the process, as an interrupt is, passes at once.
+    Every rank must enter it, and inside it no rank may wait for another. If one rank raises an exception, the others
+    raise at the end of the block. What is no Exception, as an interrupt, passes through at once.
 
     Args:
-        state: has num_processes, as an Accelerator or a PartialState.
+        state: an Accelerator or a PartialState, or anything with `num_processes`.
     Raises:
-        OtherRankFailed: the block ended well on this rank, and failed on another; names that rank and its error.
+        OtherRankFailed: the block ended well on this rank and failed on another; the message names that rank and its
+            error.
     """
     own = None
     try:

@@ -1,1 +1,1 @@
-"""The tiny models that ship, and the scripts that made them and other starts."""
+"""The tiny models that ship, and the scripts that make them and other starts (models before reinforcement learning)."""

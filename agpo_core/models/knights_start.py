@@ -1,7 +1,7 @@
-"""Supervised starts for Knights and Knaves, and how far they carry (R++ Fig. 4 at micro scale).
+"""Makes supervised starts for Knights and Knaves and measures how they generalise (R++ Fig. 4 at micro scale).
 
-    python -m agpo_core.models.knights_start FOLDER                       taught 2 and 3 people
-    python -m agpo_core.models.knights_start FOLDER --people 2 3 4 5      more: the shipped `tiny-knights`
+    python -m agpo_core.models.knights_start FOLDER                       trained on puzzles of 2 and 3 people
+    python -m agpo_core.models.knights_start FOLDER --people 2 3 4 5      of 2 to 5: as the shipped `tiny-knights`
     python -m agpo_core.models.knights_start FOLDER --clean               without slips: what the architecture can do
 
 Architecture, tokenizer, recipe and measurements are those of the embedded models (`tiny_models`); the tasks are
@@ -23,7 +23,7 @@ from agpo_core.tasks.knights import PEOPLE, TRAIN_PEOPLE, Knights
 
 
 def taught(people: int, clean: bool = False) -> Knights:
-    """The task that is demonstrated; `clean`: every demonstration is right."""
+    """The task that is demonstrated; with `clean`, every demonstration is right."""
     task = get_task(f"knights_{people}")
     if clean:
         task.slip_share = (0.0, 0.0)
@@ -31,7 +31,7 @@ def taught(people: int, clean: bool = False) -> Knights:
 
 
 def table(tasks: dict[str, dict]) -> str:
-    """The measurements as a table, a task a row."""
+    """The measurements as a table with one row for each task."""
     columns = list(next(iter(tasks.values())))
     lines = [f"{'task':>10} " + " ".join(f"{name:>14}" for name in columns)]
     lines += [f"{name:>10} " + " ".join(f"{row[column]:>14.3f}" for column in columns) for name, row in tasks.items()]
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--people", type=int, nargs="+", choices=PEOPLE, default=list(TRAIN_PEOPLE))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=KNIGHTS.steps, help="optimizer steps; default %(default)s")
-    parser.add_argument("--clean", action="store_true", help="no demonstration carries a slip")
+    parser.add_argument("--clean", action="store_true", help="no demonstration has a slip (a wrong answer)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     began = time.perf_counter(), time.process_time()

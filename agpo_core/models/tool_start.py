@@ -1,13 +1,13 @@
-"""Supervised starts for the micro-task `products`: they multiply by guessing, and sometimes call the calculator.
+"""Makes supervised starts for the micro-task `products`: they guess products and sometimes call the calculator.
 
     python -m agpo_core.models.tool_start --seeds 1 2 3
 
-makes two starts from each seed: `outputs/models/products-1`, of whose demonstrations three in ten call the calculator,
-three in ten of these with a wrong digit; and `outputs/models/products-hard-1`, with eight calls in a hundred, six in
-ten of them wrong. The other demonstrations give the product at once, which a model of this size cannot learn. What
-reinforcement learning can find is to call, and to call with the digits of the problem.
+makes two starts from each seed. In the demonstrations of `outputs/models/products-1`, three in ten call the calculator,
+and three in ten of these calls have a wrong digit. In those of `outputs/models/products-hard-1`, eight in a hundred
+call it, and six in ten of these calls are wrong. The other demonstrations give the product at once, which a model of
+this size cannot learn. Reinforcement learning can find out that it pays to call, and to call with the problem's digits.
 
-The architecture and the tokenizer are those of the embedded models (`tiny_models`), the weights are new.
+The architecture and the tokenizer are those of the embedded models (`tiny_models`); the weights are new.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from agpo_core.tasks import get_task
 from agpo_core.tasks.micro_tools import CALLS, SLIPS
 from agpo_core.training.baselines import sft
 
-KINDS = {"products": (CALLS, SLIPS), "products-hard": (0.08, 0.6)}  # shares of calls and slips
+KINDS = {"products": (CALLS, SLIPS), "products-hard": (0.08, 0.6)}  # shares of calls, and of slips among them
 STEPS = 700  # optimizer steps
-BATCH = 64  # pairs a step
+BATCH = 64  # pairs in each step
 LEARNING_RATE = 4.0e-3
 
 
 def make(folder, seed: int, kind: str = "products", steps: int = STEPS) -> list[dict]:
-    """Train a start and save it in Hugging Face format.
+    """Train a start and save it in Hugging Face format; returns the training log.
 
     Args:
         folder: receives model and tokenizer.

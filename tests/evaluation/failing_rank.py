@@ -1,4 +1,4 @@
-"""An evaluation whose second rank cannot grade. Started by test_evaluation_run under a launcher, with its options."""
+"""An evaluation whose second rank cannot grade; test_evaluation_run starts it under a launcher with its options."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ def main(options: list[str]) -> None:
         evaluation_run.main(options)
     except SystemExit as end:
         print(f"rank {os.environ['RANK']} ended with {end.code}", flush=True)
-        os._exit(0)  # else the launcher ends the other rank, which is to end by itself
+        os._exit(0)  # with another status the launcher would end the other rank, which must end by itself
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Greedy evaluation: the split's first problems, in order, whatever the batch."""
+"""Greedy evaluation: the split's first problems, in order, for any batch."""
 
 from types import SimpleNamespace
 

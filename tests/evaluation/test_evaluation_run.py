@@ -1,4 +1,4 @@
-"""A whole evaluation: the same lines whatever the batch, the ranks and the interruptions; a table; a record."""
+"""A whole evaluation: the same lines for any batch, ranks and interruptions; the table; the record."""
 
 import dataclasses
 import json
@@ -228,7 +228,7 @@ def test_a_blank_and_a_letter_are_one_token_where_the_tokeniser_has_it():
     table_V_V = torch.randn(300, 300, generator=torch.Generator().manual_seed(0))
 
     class LastToken(torch.nn.Module):
-        """The next token depends on the last one alone."""
+        """The next token depends only on the last one."""
 
         device = torch.device("cpu")
 
@@ -282,7 +282,7 @@ def test_where_a_split_is_sorted_by_subject_subjects_take_turns():
     assert first(plain, 2) == plain[:2] and first(plain, 9) == plain
 
 
-# -- broken off, and shared out
+# -- interrupted, and shared by ranks
 
 
 @pytest.mark.parametrize("lines", [0, 1, 5, 8, 15])
@@ -373,16 +373,16 @@ def test_the_engine_is_made_for_the_longest_prompt_and_its_answer_alone(settings
     longest = max(len(problem.prompt) for problem in Answered("a").problems("test"))  # a character a token
     assert [config.max_sequence_tokens for config in made] == [longest + 6]
     evaluator = module.Evaluator(settings(), {}, "cpu")
-    evaluator.engine.tools = {"a": None}  # whose observations may fill the context
+    evaluator.engine.tools = {"a": None}  # observations may fill the context
     evaluator.start(longest)
     assert evaluator.engine.config.max_sequence_tokens == 64
 
 
 @pytest.fixture
 def ranks(settings, monkeypatch):
-    """Evaluate with two ranks, in threads: ranks(out) gives their tables and, a file each, the lines they wrote."""
+    """Evaluate with two ranks, in threads: ranks(out) gives their tables and {file: the lines in it}."""
     barrier = threading.Barrier(2, timeout=60)
-    loaded = [load_policy(settings().config(64)) for _ in range(2)]  # transformers loads in one thread alone
+    loaded = [load_policy(settings().config(64)) for _ in range(2)]  # transformers can load only in one thread
 
     def state_of_thread(cpu, timeout):
         rank = int(threading.current_thread().name)
@@ -503,7 +503,7 @@ def test_a_folder_of_another_evaluation_is_refused_and_left_as_it_is(settings, m
     assert (tmp_path / "out" / "run.json").read_bytes() == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    with pytest.raises(ConfigError, match="is not empty and holds no evaluation"):
+    with pytest.raises(ConfigError, match="is not empty and contains no evaluation"):
         run(settings(), tmp_path / "mine", ["python"])
 
 
@@ -526,7 +526,7 @@ def test_a_folder_that_another_evaluation_writes_to_is_refused_until_that_ends(s
 def test_what_another_evaluation_finished_meanwhile_is_read(settings, monkeypatch, tmp_path):
     evaluator, found = module.Evaluator, []
 
-    def slow(*given):  # another one is made and ends while this model loads
+    def slow(*given):  # another evaluation is made and ends while this model loads
         monkeypatch.setattr(module, "Evaluator", evaluator)
         found.append(run(settings(), tmp_path, ["python"]))
         monkeypatch.setattr(module, "_answer_all", None)
@@ -551,7 +551,7 @@ def test_an_evaluation_does_not_go_on_under_another_prompt(long_model, monkeypat
 
 
 def test_a_context_without_room_is_named(settings, tmp_path):
-    with pytest.raises(ConfigError, match="max_new_tokens 64: the context of .* holds 64 tokens"):
+    with pytest.raises(ConfigError, match="max_new_tokens 64: the context of .* has 64 tokens"):
         run(settings(max_new_tokens=64), tmp_path, ["python"])
     with pytest.raises(ConfigError, match="no prompt of a fits into the 64 tokens of .* with 63 new ones"):
         run(settings(max_new_tokens=63), tmp_path, ["python"])
@@ -653,7 +653,7 @@ def test_a_task_of_programs_without_a_sandbox_is_refused_in_a_line(monkeypatch, 
         main(["--model", "tiny-qwen2-a", "--tasks", "gsm8k_python", "--out", str(tmp_path / "out")])
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "no full one (network: open). Open user namespaces" in line and sandbox.WEAK_VARIABLE in line
+    assert "no full sandbox (network: open). Allow user namespaces" in line and sandbox.WEAK_VARIABLE in line
 
 
 @pytest.mark.parametrize(

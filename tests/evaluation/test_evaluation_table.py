@@ -1,4 +1,4 @@
-"""From lines to a table: each metric by hand."""
+"""The table of an evaluation's lines: each metric worked out by hand."""
 
 import math
 

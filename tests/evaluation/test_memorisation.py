@@ -1,4 +1,4 @@
-"""The memorisation probe: where a text is cut, what counts as reproduced, models that know texts and that do not."""
+"""The memorisation probe: the cut, the reproduced part, models that know the texts and models that do not."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def parrot():
 
 @pytest.fixture
 def fresh():
-    """The same before training."""
+    """The same model and tokenizer before training."""
     tokenizer = character_tokenizer()
     return new_model("qwen2", tokenizer, seed=0), tokenizer
 
@@ -94,7 +94,7 @@ def test_start_and_rest_are_the_text(bytes_tokenizer, text, shown):
     try:
         start, rest = truncate(bytes_tokenizer, text, shown)
     except ValueError:
-        assert len(text.encode()) > len(text)  # what is shown ends within the last character
+        assert len(text.encode()) > len(text)  # the cut would be within the last character
     else:
         assert start and rest and start + rest == text
 
@@ -175,7 +175,7 @@ def test_texts_that_do_not_fit_are_left_out_and_said_to_be_too_long(parrot):
 
 def test_many_texts_are_those_of_few(parrot):
     few = probe(*parrot, TEXTS, temperature=0.0)
-    assert probe(*parrot, TEXTS * 9, temperature=0.0) == few * 9  # more than are decoded at once
+    assert probe(*parrot, TEXTS * 9, temperature=0.0) == few * 9  # more texts than are decoded together
 
 
 def test_a_text_s_sample_does_not_depend_on_the_others(parrot):

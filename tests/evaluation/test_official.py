@@ -37,13 +37,13 @@ def rows(path):
         ("math_prm800k", r"\boxed{2/3}", r"\frac{2}{3}", True),
         ("math_prm800k", r"\boxed{4/6}", r"\frac{2}{3}", False),  # not reduced
         ("math_prm800k", r"\boxed{1.8}", r"1\frac{4}{5}", True),
-        ("math_prm800k", r"\boxed{15^2}", "225", False),  # an integer is wanted as one
+        ("math_prm800k", r"\boxed{15^2}", "225", False),  # an integer must be written as one
         ("math_prm800k", r"\boxed{(3,\pi/2)}", r"\left( 3, \frac{\pi}{2} \right)", True),
         ("math_prm800k", r"\boxed{[3,4]}", "(3,4]", False),
         ("math_prm800k", r"\boxed{-2,1}", "1,-2", False),  # a list is not a tuple, and has an order
         ("math_prm800k", r"\boxed{90°}", r"90^\circ", False),
         ("math_prm800k", r"\boxed{(58, 500)}", "58,500", True),  # a pair for a number
-        ("math_prm800k", r"\boxed{0}", "1.325e-27", True),  # nearly whole is whole
+        ("math_prm800k", r"\boxed{0}", "1.325e-27", True),  # a number close to a whole one is taken as whole
         ("math_prm800k", r"\boxed{\frac{x+1}{2}}", r"x+\frac{1}{2}", True),  # fractions lose their brackets
         ("math_deepseek", "Final Answer: The final answer is $5$. I hope it is correct.", "5", True),
         ("deepseek_zero_shot", r"\boxed{3}, then \boxed{2,125}.", "2,125", True),
@@ -58,17 +58,17 @@ def rows(path):
         ("matharena", r"\boxed{9/\sqrt{23}}", r"\frac{9 \sqrt{23}}{23}", True),
         ("matharena", r"$\boxed{\frac{13}{40}}$ or $\boxed{-13/96}$", r"-\dfrac{13}{96}, \dfrac{13}{40}", True),
         ("matharena", r"\boxed{\frac{13}{40}}", r"-\dfrac{13}{96}, \dfrac{13}{40}", False),
-        ("matharena", "\\boxed{1}\n\\boxed{2}", "1,2", False),  # the last line alone
+        ("matharena", "\\boxed{1}\n\\boxed{2}", "1,2", False),  # only the last line counts
         ("matharena", r"\boxed{0.001736}", r"\frac{1}{576}", False),
         ("matharena", r"\boxed{x=3, y=5}", "5", True),  # what follows the last "=" is the answer
         ("orz", r"So <answer>it is \boxed{0.5}.</answer>", r"\frac{1}{2}", True),
         ("orz", r"So it is \boxed{0.5}.", r"\frac{1}{2}", False),  # no <answer>
-        ("orz", r"<answer>\boxed{5x-7y+11z-4=0}</answer>", "5x-7y+11z+4=0", True),  # the right-hand sides alone
+        ("orz", r"<answer>\boxed{5x-7y+11z-4=0}</answer>", "5x-7y+11z+4=0", True),  # only right-hand sides count
         ("math_minerva", "Final Answer: The final answer is $10080$. I hope it is correct.", r"10,\!080", True),
         ("math_minerva", "The answer is 5.", "5", False),
         ("ocw_minerva", "Final answer: The final answer is 1.6 cm. I hope it is correct.", "1.6", True),
         ("ocw_minerva", "Final answer: The final answer is 1.61. I hope it is correct.", "1.6", False),
-         # 1 % near zero alone
+         # 1 % is allowed only near zero
         ("ocw_minerva", "Final answer: The final answer is 2.9e-19. I hope it is correct.", "2.88e-19", True),
         ("ocw_minerva", "Final answer: The final answer is -10. I hope it is correct.", "-10", False),
         ("sat_llemma", "Final Answer: The final answer is (B). I hope it is correct.", "B", True),
@@ -78,7 +78,7 @@ def rows(path):
         ("sat_math_agieval_few_shot", "Work.\nThe answer is therefore C", "C", True),
         ("gaokao_qa_agieval_zero_shot", "故选 B", "B", True),
         ("gaokao_qa_agieval_zero_shot", "设集合 A，故选 B", "B", False),  # the first capital letter
-        ("gaokao_qa_agieval_zero_shot", "ABD", "ABD", False),  # one letter alone
+        ("gaokao_qa_agieval_zero_shot", "ABD", "ABD", False),  # it finds one letter only
         ("gaokao_cloze_deepseek", "答案是5,10", "$5$;$10$", True),
         ("gaokao_cloze_deepseek", "答案是10;5", "$5$;$10$", False),
         ("gaokao_cloze_deepseek", "答案是90^{\\circ}", "$90^{\\circ}$", False),
@@ -92,7 +92,7 @@ def rows(path):
         ("cmath_xiaomi", r"\frac{6}{5}千克", "1.2", True),
         ("cmath_xiaomi", "0.12", "12%", True),
         ("cmath_xiaomi", "12", "12%", False),
-        ("cmath_xiaomi", "1,010", "1000", False),  # a whole gold is wanted exactly
+        ("cmath_xiaomi", "1,010", "1000", False),  # a whole gold must be given exactly
         ("cmath_xiaomi", "1.51", "1.5", True),  # 0.7 % off
         ("cmath_xiaomi", "12 或者 13", "12", True),  # one of the last two
         ("cmath_xiaomi", "12, 13, 14", "12", False),
@@ -140,12 +140,12 @@ PHRASES = ("final answer is ", "answer is ", "<answer>", r"\boxed{", "#### 1", "
 @pytest.mark.parametrize("name", OFFICIAL)
 @pytest.mark.parametrize("piece", PHRASES)
 def test_a_long_response_ends(name, piece):
-    """100 kB: a search that is quadratic in them would take minutes."""
+    """Texts of 100 kB, on which a quadratic search would take minutes."""
     official_score(name, piece * (100_000 // len(piece)), "7")
 
 
 def pieces(*words):
-    """Texts of some words, with letters and line ends between them."""
+    """Random texts of some words, with letters and line ends between them."""
     return st.lists(st.sampled_from([*words, "A", "b", " ", "\n"]), max_size=12).map("".join)
 
 
@@ -195,7 +195,7 @@ def test_several_answers_are_kept_apart_and_the_last_one_votes():
     ],
 )
 def test_comparisons_agree_with_the_original_code(column, name, agree):
-    """The verdicts beside the project's 222 grader cases of formulas and texts are of the original code."""
+    """The verdicts stored with the project's 222 grader cases of formulas and texts come from the original code."""
     cases = [case for case in rows("grader_cases.jsonl") if case["graders"]]
     assert len(cases) == 222
     same = [OFFICIAL[name].accepts(case["gold"], case["candidate"]) == case["graders"][column] for case in cases]
@@ -204,7 +204,7 @@ def test_comparisons_agree_with_the_original_code(column, name, agree):
 
 @needs_data
 def test_boxes_are_read_and_compared_as_by_the_official_grader_of_800_responses():
-    """Qwen2.5-Math's grader is DeepSeekMath's with other tolerances; its two known errors are among the flags."""
+    """Qwen2.5-Math's grader is DeepSeekMath's with other tolerances; the flags contain its two known errors."""
     samples = [(text, row["gt"], flag) for row in rows("grader_samples/math_cot_100.jsonl")
                for text, flag in zip(row["code"], row["score"], strict=True)]  # fmt: skip
     assert len(samples) == 800

@@ -1,4 +1,4 @@
-"""How tasks are asked and judged: prompts, templates, ends, gradings."""
+"""Protocols of evaluation: prompts, templates, ends, gradings."""
 
 import json
 from types import SimpleNamespace
@@ -85,7 +85,7 @@ def test_few_is_zero_shot_where_nothing_is_published_and_a_protocol_by_name_is_n
     [
         ("zero", "auto", True, True),
         ("zero", "auto", False, False),
-        ("few", "auto", True, False),  # published as text to continue
+        ("few", "auto", True, False),  # it is published as text to continue
         ("few", "chat", True, True),
         ("zero", "base", True, False),
     ],

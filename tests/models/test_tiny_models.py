@@ -1,4 +1,4 @@
-"""The shipped models: loadable, small, finite; their tokenizer; their record."""
+"""The shipped models can be loaded, are small and finite; their tokenizer; their record."""
 
 import itertools
 import json
@@ -83,7 +83,7 @@ def test_the_knights_start_has_room_on_what_it_will_train_on_and_names_everyone_
     for people in (4, 5):
         assert tasks[f"knights_{people}"]["greedy"] > 0.05
         assert tasks[f"knights_{people}"]["everyone_named"] == 1
-    assert tasks["knights_8"]["pass_at_8"] == 0  # where it stops
+    assert tasks["knights_8"]["pass_at_8"] == 0  # the hardest puzzles are out of reach
 
 
 @pytest.mark.parametrize(("name", "task"), [("tiny-qwen2-a", "choice_sums"), ("tiny-knights", "knights_3")])
