@@ -57,11 +57,20 @@ def test_no_path_of_a_machine_is_in_it(notebook):
     assert "../" not in "\n".join(cell.source for cell in code(notebook))
 
 
-def test_a_cell_that_plots_ends_its_figure_with_show_and_asserts_on_its_data(notebook):
+def test_a_cell_that_plots_shows_its_figure_with_words_and_asserts_on_its_data(notebook):
     for cell in code(notebook):
         if "= plots." in cell.source:
-            after = cell.source.split("plt.show()\n")
-            assert len(after) == 2 and "assert " in after[1], cell.source
+            figure, after = re.split(r"plots\.show\(figure, plots\.alt\.", cell.source)
+            assert re.search(r"= plots\.(\w+)\(", figure)[1] == re.match(r"\w+", after)[0], cell.source
+            assert "assert " in after, cell.source
+
+
+def test_every_picture_says_what_it_shows(notebook):
+    for cell in code(notebook):
+        for output in cell.outputs:
+            if "image/png" in output.get("data", {}):
+                words = output.metadata["image/png"]["alt"]
+                assert len(words.split()) > 10 and words.endswith(".") and "nan" not in words.lower().split(), words
 
 
 def test_parameters_are_checked_and_their_names_read_by_the_files_of_this_notebook(notebook, request):

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from agpo_core.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
-from agpo_core.experiments.plots.runs import dev_points, finish_scores, known
+from agpo_core.experiments.plots.runs import after_the_start, dev_points, finish_scores, known
 from agpo_core.experiments.plots.style import BLUE, BROWN, GREEN, GREY, PLAIN, PURPLE, RED
 from agpo_core.experiments.records import Results
 
@@ -48,6 +48,8 @@ def method_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
             left.errorbar(row["score"], y, xerr=known(row["half"]), zorder=3, **mark)
             if row["pairs"]:
                 right.errorbar(row["gap"], y, xerr=known(row["gap_half"]), zorder=3, **mark)
+            elif arm == "grpo":
+                right.plot(0, y, mark["fmt"], color=color, markersize=6)
         for boundary in np.flatnonzero(data["family"].to_numpy()[1:] != data["family"].to_numpy()[:-1]):
             for axes in (left, right):
                 axes.axhline(boundary + 0.5, color="0.85", linewidth=0.8)
@@ -67,7 +69,7 @@ def method_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
     data = dev_points(results.traces.dropna(subset=["dev"]))
     with plt.rc_context(PLAIN):
         figure, panels = plt.subplots(
-            1, len(FAMILIES), figsize=(11, 3.3), sharex=True, sharey=True, layout="constrained"
+            1, len(FAMILIES), figsize=(11, 3.8), sharex=True, sharey=True, layout="constrained"
         )
         for axes, (family, (color, arms)) in zip(panels, FAMILIES.items(), strict=True):
             present = [arm for arm in arms if arm in set(data["arm"])]
@@ -79,8 +81,8 @@ def method_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
             axes.set(title=family, xlabel="share of horizon")
             axes.set_xticks([0, 0.5, 1.0], ["0", "50 %", "100 %"])
             axes.grid(color="0.93")
-            axes.legend(loc="lower right", fontsize=7)
-        panels[0].set_ylabel("macro-average on dev (%)")
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7.5)
+        after_the_start(panels, data)
         figure.suptitle(f"Learning curves: {results.title}")
     return figure, data
 

@@ -33,8 +33,7 @@ METHODS = ("grpo", "grpo_ats", "agpo_no_ats", "agpo")
 def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
     """Macro-average of every arm on test, and its paired difference from GRPO.
 
-    Small marks are runs, large ones their mean with the 95 % t-interval; the dashed line is the mean of the supervised
-    starts.
+    Small marks are runs, large ones their mean with the 95 % t-interval.
 
     Returns:
         The figure; one row per arm: score, half, n, and gap, gap_half, pairs against GRPO.
@@ -64,6 +63,8 @@ def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
             left.errorbar(row["score"], y, xerr=known(row["half"]), **mark)
             if row["pairs"]:
                 right.errorbar(row["gap"], y, xerr=known(row["gap_half"]), **mark)
+            elif arm == "grpo":
+                right.plot(0, y, marker, color=color, markersize=7)
         finish_scores(left, right, scores, arms)
         figure.suptitle(f"Test score, mean and 95 % interval: {results.title}")
     return figure, data
@@ -100,7 +101,7 @@ def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
             axes.xaxis.set_major_formatter("{x:.0%}")
             axes.grid(color="0.93")
             axes.legend(loc="lower right")
-        panels[0].set_ylabel("macro-average on dev (%)")
+        after_the_start(panels, data)
         figure.suptitle(f"Learning curves: {results.title}")
     return figure, data
 
@@ -186,21 +187,43 @@ def _line(arm: str, marker: str | None = None) -> dict:
 
 
 def finish_scores(left, right, scores: pd.Series, arms: list[str]) -> None:
-    """Label a figure with scores on the left and paired differences from GRPO on the right, one row per arm."""
+    """Label a figure with scores on the left and paired differences from GRPO on the right, one row per arm.
+
+    The left axis holds the arms. The supervised starts lie far below them: their mean stands above the axis as text,
+    or as a line where it falls among the arms.
+    """
     if "start" in scores.index.get_level_values("arm"):
-        start = scores["start"].mean()
-        left.axvline(start, color="0.45", linestyle="--", linewidth=1)
-        left.annotate(
-            "start", (start, 1), xycoords=("data", "axes fraction"), xytext=(3, -9),
-            textcoords="offset points", color="0.35", fontsize=8,
-        )  # fmt: skip
+        start, (low, high) = scores["start"].mean(), left.get_xlim()
+        if low <= start <= high:
+            left.axvline(start, color="0.45", linestyle="--", linewidth=1)
+        side = "dashed" if low <= start <= high else f"off the axis to the {'left' if start < low else 'right'}"
+        left.set_title(f"supervised starts: {start:.1f} %, {side}", loc="left", fontsize=8.5, color="0.35")
     right.axvline(0, color="0.45", linewidth=1)
+    if "grpo" in arms:
+        right.annotate(
+            "the reference", (0, arms.index("grpo")), xytext=(6, 0), textcoords="offset points", va="center",
+            color="0.35", fontsize=8,
+        )  # fmt: skip
     left.set(yticks=range(len(arms)), yticklabels=[ARMS[arm].title for arm in arms])
     left.set(xlabel="macro-average on test (%)", ylim=(len(arms) - 0.5, -0.5))
     right.set(xlabel="paired difference from GRPO (points)")
     for axes in (left, right):
         axes.grid(axis="x", color="0.92")
         axes.set_axisbelow(True)
+
+
+def after_the_start(panels, data: pd.DataFrame) -> None:
+    """Let the axis of learning curves begin below their first evaluation after the start, which lies far below it."""
+    later = data[data["evaluation"] > 0]
+    label = "macro-average on dev (%)"
+    if not later.empty:
+        half, start = later["half"].fillna(0), data.loc[data["evaluation"] == 0, "dev"].mean()
+        low, high = (later["dev"] - half).min(), (later["dev"] + half).max()
+        room = 0.05 * (high - low) + 0.5
+        if start < low - room:
+            panels[0].set_ylim(low - room, high + room)
+            label += f"\nall begin at {start:.0f} %, below the axis"
+    panels[0].set_ylabel(label)
 
 
 def dev_points(scored: pd.DataFrame) -> pd.DataFrame:

@@ -37,6 +37,18 @@ def test_scores_are_drawn_with_their_interval_and_their_difference_from_grpo(res
     assert "%" in left.get_xlabel() and "points" in right.get_xlabel()
 
 
+def test_grpo_has_a_mark_at_zero_and_the_start_is_named_beside_an_axis_that_holds_the_arms(results):
+    figure, data = plots.main_results(results)
+    left, right = figure.axes
+    row = list(data.index).index("grpo")
+    assert any(line.get_xdata()[0] == 0 and line.get_ydata()[0] == row for line in right.lines)
+    start = macro(results.runs)["start"].mean()
+    words = left.get_title(loc="left")
+    assert f"supervised starts: {start:.1f} %" in words
+    inside = left.get_xlim()[0] <= start <= left.get_xlim()[1]
+    assert words.endswith("dashed") == inside
+
+
 def test_learning_curves_start_at_the_start_and_end_at_the_horizon(results):
     figure, data = plots.learning_curves(results)
     for _, curve in data.groupby("arm"):
