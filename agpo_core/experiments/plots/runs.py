@@ -84,7 +84,7 @@ def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
         return _blank(), pd.DataFrame(columns=POINTS)
     data = dev_points(scored)
     with plt.rc_context(PLAIN):
-        figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+        figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), sharex=True, sharey=True, layout="constrained")
         groups = {
             "methods": [arm for arm in arms_of(data) if arm in METHODS],
             "controls": [arm for arm in arms_of(data) if arm not in METHODS[1:3]],
@@ -100,7 +100,7 @@ def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
             axes.set(title=title, xlabel="consumed share of the horizon")
             axes.xaxis.set_major_formatter("{x:.0%}")
             axes.grid(color="0.93")
-            axes.legend(loc="lower right")
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
         after_the_start(panels, data)
         figure.suptitle(f"Learning curves: {results.title}")
     return figure, data
@@ -222,6 +222,7 @@ def after_the_start(panels, data: pd.DataFrame) -> None:
         room = 0.05 * (high - low) + 0.5
         if start < low - room:
             panels[0].set_ylim(low - room, high + room)
+            panels[0].set_xlim(left=later["progress"].min() - 0.12)
             label += f"\nall begin at {start:.0f} %, below the axis"
     panels[0].set_ylabel(label)
 
