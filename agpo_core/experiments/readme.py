@@ -43,7 +43,12 @@ OF_ARMS = {
     ),
 }  # fmt: skip
 # Grids whose arms stand in a row each. name: (record, the arm that the others are held against)
-OVERVIEWS = {"methods": (METHODS, "grpo"), "ablations": ("recipes_learn", "agpo"), "mixed": ("mixed_scaling", "grpo")}
+OVERVIEWS = {
+    "methods": (METHODS, "grpo"),
+    "ablations": ("agpo_table4_signal_ablation", "agpo"),
+    "dispersions": ("agpo_table5_robust_dispersion", "agpo"),
+    "mixed": ("mixed_scaling", "grpo"),
+}
 # Tables that a command wrote with its record, as lines under "table". name: file in outputs/reference
 AS_RECORDED = {"speed": "bench/core.json", "grading": "bench/grading.json", "golds": "golds.json"}
 
@@ -262,7 +267,7 @@ DOCUMENTS = {  # a file: its tables
     "agpo_core/training/README.md": ("metrics",),
     "bench/README.md": ("speed", "throughput", "grading"),
     "outputs/reference/README.md": (
-        "ablations", "mixed", "learned", "effects", "few", "knights", "tools", "small", "evaluation",
+        "ablations", "dispersions", "mixed", "learned", "effects", "few", "knights", "tools", "small", "evaluation",
     ),
 }  # fmt: skip
 
