@@ -16,7 +16,8 @@ def traces():
     names = ("methods_overview", "agpo_table4_signal_ablation", "agpo_table5_robust_dispersion", "mixed_scaling")
     there = [name for name in names if (paths.reference() / "tiny" / name).is_dir()]  # the others fail their recipes
     found = [records.load(name, "tiny").traces for name in there]
-    traces = pd.concat(found, ignore_index=True).drop_duplicates(["arm", "seed", "start", "update"])  # AGPO's are shared
+    traces = pd.concat(found, ignore_index=True)
+    traces = traces.drop_duplicates(["arm", "seed", "start", "update"])  # AGPO's runs stand in several records
     return traces.assign(method=[ARMS[arm].method for arm in traces["arm"]])
 
 
