@@ -35,13 +35,11 @@ def per_run(results: Results) -> pd.DataFrame:
     rows = {}
     for run, updates in results.traces[results.traces["update"] > 0].groupby(KEY, sort=False):
         names = ("epsilon_at_bound", "clip_fraction", "tokens")
-        saturation = metrics.clip_saturation(*(updates[name].astype(float).tolist() for name in names))
-        rows[run] = {
-            KL: updates["reference_kl"].mean(),
-            CLIPPED: 100 * saturation["tokens_clipped"],
-            AT_BOUND: 100 * saturation["updates_at_bound"],
-            VARIANCE: 1000 * variance[run],
-        }
+        clipped = updates[list(names)].astype(float).dropna()  # DPO has no clip
+        rows[run] = {KL: updates["reference_kl"].mean(), VARIANCE: 1000 * variance[run]}
+        if len(clipped):
+            saturation = metrics.clip_saturation(*(clipped[name].tolist() for name in names))
+            rows[run] |= {CLIPPED: 100 * saturation["tokens_clipped"], AT_BOUND: 100 * saturation["updates_at_bound"]}
     index = pd.MultiIndex.from_tuples(rows, names=KEY) if rows else pd.MultiIndex.from_arrays([[]] * 3, names=KEY)
     return pd.DataFrame(list(rows.values()), index=index, columns=list(DIGITS))
 
@@ -54,8 +52,9 @@ def contrasts(results: Results, baseline: str = "agpo") -> pd.DataFrame:
         variance these are ratios: exp of the mean and of the interval of log(variance / baseline's).
     """
     values, rows, tests = per_run(results), [], []
-    arms = [arm for arm in arms_of(results.traces) if arm != baseline]
-    for arm in arms if baseline in set(results.traces["arm"]) else []:
+    trained = values.reset_index()
+    arms = [arm for arm in arms_of(trained) if arm != baseline]
+    for arm in arms if baseline in set(trained["arm"]) else []:
         ours, theirs = (values.xs(name, level="arm") for name in (arm, baseline))
         for measure in DIGITS:
             one, other = ours[measure].dropna(), theirs[measure].dropna()

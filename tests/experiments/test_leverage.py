@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from agpo_core.comparison import paired, t_interval
 from agpo_core.controllers import AdaptiveClip, AdaptiveTemperature
 from agpo_core.experiments import leverage, profiles, records
 from agpo_core.recipes import RECIPES
@@ -102,3 +103,18 @@ def test_signals_that_move_together_correlate_fully():
     frame = pd.DataFrame(rows, columns=["update", "sigma", "vote_entropy", "skewness", *leverage.SIGNALS[3:]])
     found = leverage.correlations(frame.assign(arm="agpo", seed=1, start="a"))
     assert found.tolist() == pytest.approx([1.0, -1.0, -1.0])
+    short = leverage.correlations(frame.iloc[:2].assign(arm="agpo", seed=1, start="a"))
+    assert short.isna().all()
+
+
+@pytest.mark.skipif(records.load("agpo_table4_signal_ablation", "tiny") is None, reason="there is no record")
+def test_the_explanation_names_the_signal_of_least_leverage_and_what_is_nearly_constant():
+    record = records.load("agpo_table4_signal_ablation", "tiny")
+    text = leverage.explained(record, None).replace("\n  ", " ").splitlines()
+    assert text[0].startswith("- AGPO − D_step has the least leverage: in 95 % of updates ε would change by +0.0%")
+    assert [line.split(":")[0] for line in text[1:]] == ["- AGPO − σ̂", "- AGPO − E"]  # the others move ε by under 10 %
+    table1 = records.load("agpo_table1_main_results", "tiny")
+    gap = t_interval(paired(table1.runs, "grpo_narrow", "grpo")).text("+")
+    scaled = leverage.explained(record, table1).replace("\n  ", " ")
+    assert f"dividing the radius by four moves the score by {gap} points" in scaled
+    assert leverage.explained(record.only(["start"]), None) == "These runs kept no signals."

@@ -66,6 +66,13 @@ def test_a_difference_that_stands_after_the_correction_has_a_star():
     assert not table.loc["AGPO, MAD, from AGPO", VARIANCE].endswith(" *")
 
 
+def test_an_arm_without_a_clip_has_no_clip_saturation():
+    mixed = results({"agpo": (0.1, 0.2), "dpo": (0.2, 0.4)}, {"agpo": (1, 1), "dpo": (2, 4)})
+    mixed.traces.loc[mixed.traces["arm"] == "dpo", ["clip_fraction", "epsilon_at_bound"]] = None
+    table = stability.stability(mixed)
+    assert table.loc["DPO, from AGPO", CLIPPED] == "" and table.loc["DPO, from AGPO", VARIANCE].startswith("× 2.83")
+
+
 def test_without_the_baseline_there_is_nothing_to_compare():
     alone = results({"agpo_mad": (0.1, 0.2)}, {"agpo_mad": (1, 2)})
     assert stability.contrasts(alone).empty

@@ -60,7 +60,8 @@ def test_mean_and_scatter_of_a_group_are_those_of_all_its_groups(statistic):
     values = probe.skewness(rewards).abs() if statistic == "skewness" else probe.dispersion(rewards, statistic)
     mean = (weights * values).sum()
     sd = (weights * (values - mean) ** 2).sum().sqrt()
-    assert [x.item() for x in binary_groups.scatter(6, 0.3, statistic)] == pytest.approx([mean.item(), sd.item()], rel=1e-5)
+    found = [x.item() for x in binary_groups.scatter(6, 0.3, statistic)]
+    assert found == pytest.approx([mean.item(), sd.item()], rel=1e-5)
 
 
 def test_dispersion_and_skewness_of_one_group_of_eight_scatter_by_an_eighth_of_their_mean_or_more():
