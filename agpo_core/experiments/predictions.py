@@ -235,10 +235,11 @@ def temperature_without_a_signal(results: Results) -> str:
         for arm in leverage.MASKED
         if ends.loc[arm].any()
     ]
+    shrinks = "The change shrinks: " if (ends["last"].abs() <= ends["first"].abs()).all() else ""
     return (
         "Down: a mask takes a term out of Eq. 9 that is not negative. τ changes in the first update and in the last "
-        f"by: {', '.join(texts)}. The change shrinks: Ū starts at 0 and comes to hold the same signal, and a mask "
-        "takes it out of U and Ū alike. The step KL does not enter Eq. 9, so that without it τ is what it was."
+        f"by: {', '.join(texts)}. {shrinks}Ū starts at 0 and comes to hold the same signal, and a mask takes it out of "
+        "U and Ū alike. The step KL does not enter Eq. 9, so that without it τ is what it was."
     )
 
 

@@ -50,9 +50,9 @@ def vanishing_dispersion(group_size: int, seen: pd.DataFrame) -> tuple[Figure, p
             )  # fmt: skip
         for arm, share in seen.groupby("arm")["share"].mean().items():
             left.axhline(100 * share, color=LOOKS[MODE[arm]][0], linestyle=(0, (4, 4)), linewidth=1)
-            left.text(
-                0.5, 100 * share, f"seen in probes: {share:.0%}", color=LOOKS[MODE[arm]][0], fontsize=8, ha="center",
-                va="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+            left.annotate(
+                f"seen in probes: {share:.0%}", (0.5, 100 * share), xytext=(0, 8 if share < 0.5 else -10),
+                textcoords="offset points", color=LOOKS[MODE[arm]][0], fontsize=8, ha="center",
             )  # fmt: skip
         left.set(xlabel="p, the chance of a right answer", ylabel="groups (%)", ylim=(0, 100), xlim=(0, 1))
         left.set_title("Zero although the rewards differ")
