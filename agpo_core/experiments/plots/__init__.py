@@ -21,7 +21,9 @@ from agpo_core.experiments.plots.learn import (
 )
 from agpo_core.experiments.plots.loop import clip_map, probe_train_loop
 from agpo_core.experiments.plots.methods import method_curves, method_scores
+from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
+from agpo_core.experiments.plots.signals import masked_courses, signal_leverage
 
 __all__ = [
     "bias_curves",
@@ -46,9 +48,13 @@ __all__ = [
     "kl_running_means",
     "learning_curves",
     "main_results",
+    "masked_courses",
     "method_curves",
     "method_scores",
     "probe_train_loop",
     "prompt_weights",
+    "robust_dispersion",
+    "signal_leverage",
     "temperature_run",
+    "vanishing_dispersion",
 ]
