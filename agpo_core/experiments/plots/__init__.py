@@ -22,6 +22,13 @@ from agpo_core.experiments.plots.learn import (
 from agpo_core.experiments.plots.loop import clip_map, probe_train_loop
 from agpo_core.experiments.plots.methods import method_curves, method_scores
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
+from agpo_core.experiments.plots.traces import (
+    radius_factors,
+    radius_traces,
+    temperature_lags,
+    temperature_starts,
+    temperature_traces,
+)
 
 __all__ = [
     "bias_curves",
@@ -50,5 +57,10 @@ __all__ = [
     "method_scores",
     "probe_train_loop",
     "prompt_weights",
+    "radius_factors",
+    "radius_traces",
+    "temperature_lags",
     "temperature_run",
+    "temperature_starts",
+    "temperature_traces",
 ]
