@@ -20,6 +20,7 @@ from agpo_core.training.optimisation import learning_rate
 
 LONG = ("agpo", "agpo_no_kl")  # arms of the long runs whose radius adapts
 HEATED = ("grpo_ats", "agpo", "agpo_part_probe", "agpo_free_probe")
+TOLD = ("agpo", "agpo_free_probe")  # those that the answers name; the tables have all
 
 
 def _answered(*answers: tuple[Results, tuple[str, ...], Callable[[], str]]) -> str:
@@ -44,7 +45,7 @@ def of_fig3(record: Results, long: Results) -> str:
     """
     return _answered(
         (record, ("agpo",), lambda: how_much_is_entropy(record)),
-        (record, ("agpo",), lambda: how_small_the_drift_is(record)),
+        (record, ("agpo",), lambda: how_small_the_drift_is(record, long)),
         (long, ("agpo",), lambda: the_floor(long)),
         (record, ("grpo", "agpo"), lambda: why_the_step_kl_falls(record)),
     )
@@ -65,16 +66,21 @@ def how_much_is_entropy(record: Results, arm: str = "agpo") -> str:
     )
 
 
-def how_small_the_drift_is(record: Results, arm: str = "agpo") -> str:
+def how_small_the_drift_is(record: Results, long: Results) -> str:
     """The drift's share of the denominator of Eq. 4, and the γ at which it would be noticed."""
-    updates, params = traces.updates_of(record.traces, arm), record.meta["params"]
-    below = traces.denominator(updates, params)
-    share = below["D̂"] / below["sum"]
-    needed = traces.gamma_needed(updates, params)
+    words = []
+    for results, runs in ((record, "recorded"), (long, "long")):
+        for arm in traces.present(results, LONG):
+            updates, params = traces.updates_of(results.traces, arm), results.meta["params"]
+            below = traces.denominator(updates, params)
+            share, needed = below["D̂"] / below["sum"], traces.gamma_needed(updates, params)
+            words.append(
+                f"in the {runs} runs of {ARMS[arm].title} {share.mean():.2%} on average and {share.max():.2%} at most, "
+                f"and γ would have to be {t_interval(needed).text('', 0)} times as large"
+            )
     return (
-        f"γ D̂ is {share.mean():.2%} of the denominator on average and {share.max():.2%} at most, so taking it out "
-        f"would raise ε by that much. For a mean drift to make ε a tenth smaller, γ would have to be "
-        f"{t_interval(needed).text('', 0)} times as large."
+        "γ D̂ as a share of the denominator, and what γ would have to be for the mean drift of a run to make ε a tenth "
+        f"smaller: {'; '.join(words)}."
     )
 
 
@@ -108,12 +114,10 @@ def why_the_step_kl_falls(record: Results) -> str:
         updates["rate"] = [learning_rate(config, progress) for progress in begun]
         first, last = (traces.quarter(updates, "step_kl", which).mean() for which in ("first", "last"))
         rate = traces.quarter(updates, "rate", "last").mean() / traces.quarter(updates, "rate", "first").mean()
-        words.append(
-            f"{ARMS[arm].title} from {first:.4f} to {last:.4f} nats (the learning rate to {rate:.0%} of its mean)"
-        )
+        words.append(f"{ARMS[arm].title} from {first:.4f} to {last:.4f} nats (the learning rate to {rate:.0%})")
     return (
         f"Between the first and the last quarter of a run the step KL falls in {' and in '.join(words)}. GRPO's radius "
-        "is the same in every update, so the fall needs no adaptive radius: the schedule of the learning rate suffices."
+        "is the same in every update, so the fall needs no adaptive radius: a falling learning rate suffices."
     )
 
 
@@ -172,7 +176,7 @@ def of_fig4(results: Results, long: Results) -> str:
 def how_far_the_baseline_comes(results: Results) -> str:
     """The share of a constant U that Ū reaches, and what it reached."""
     rho, words = results.meta["params"]["momentum"], []
-    for arm in traces.present(results, HEATED):
+    for arm in traces.present(results, TOLD):
         updates = traces.probed(results.traces, arm)
         last = updates.loc[updates.groupby(traces.RUN)["update"].idxmax()]
         seen = updates.groupby(traces.RUN).size().mean()
@@ -187,7 +191,7 @@ def how_far_the_baseline_comes(results: Results) -> str:
 def how_much_is_warm_up(results: Results) -> str:
     """The share of τ's movement within a run that needs no signal but the mean of U."""
     params, words = results.meta["params"], []
-    for arm in traces.present(results, HEATED):
+    for arm in traces.present(results, TOLD):
         updates = traces.probed(results.traces, arm)
         share = traces.explained(updates, traces.warm_up(updates, params))
         words.append(f"{ARMS[arm].title} {t_interval(100 * share).text('', 0)} %")
@@ -197,7 +201,7 @@ def how_much_is_warm_up(results: Results) -> str:
 def what_debiasing_changes(results: Results) -> str:
     """Between which temperatures τ would have moved from the same signals under a debiased Ū."""
     params, words = results.meta["params"], []
-    for arm in traces.present(results, HEATED):
+    for arm in traces.present(results, TOLD):
         updates = traces.probed(results.traces, arm)
         other = traces.temperature(updates, params, "debiased")
         below = (other < params["tau_base"] - 1e-9).mean()
@@ -212,15 +216,19 @@ def what_debiasing_changes(results: Results) -> str:
 def how_it_goes_with_reward(results: Results) -> str:
     """Correlations of τ and reward within runs: of levels, of changes, and at the lag of a free probe."""
     words = []
-    for arm in traces.present(results, HEATED):
+    for arm in traces.present(results, TOLD):
         updates = traces.probed(results.traces, arm)
         levels = traces.lagged(updates, "tau", "reward", 0, differences=False)
         changes = ", ".join(
             f"{traces.correlation_text(traces.lagged(updates, 'tau', 'reward', lag))} at lag {lag}"
             for lag in (-1, 0, 1)
         )
-        words.append(f"{ARMS[arm].title}: levels {traces.correlation_text(levels)}, changes {changes}")
-    return f"{'; '.join(words)}. (Mean over runs, 95 % interval; at lag -1 the reward came one update before τ.)"
+        step = updates.groupby(traces.RUN)["tau"].diff().abs().mean()
+        words.append(
+            f"{ARMS[arm].title}: levels {traces.correlation_text(levels)}, changes {changes} (τ changes by {step:.3f} "
+            "from one update to the next)"
+        )
+    return f"{'. '.join(words)}. Means over runs, 95 % interval; at lag -1 the reward came one update before τ."
 
 
 def after_the_warm_up(long: Results) -> str:

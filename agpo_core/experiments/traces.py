@@ -276,7 +276,7 @@ def radius_table(results: Results, arms: Iterable[str]) -> pd.DataFrame:
 
 
 def temperature_table(results: Results, arms: Iterable[str]) -> pd.DataFrame:
-    """What τ did within the runs of each arm, and what it would have done under a debiased Ū; means over runs.
+    """What τ did within the runs of each arm that moves it, and from the same signals with Ū debiased; means over runs.
 
     below base  share of updates with τ < τ_base
     Ū / U       how much of U the baseline has reached in the last update
@@ -284,7 +284,7 @@ def temperature_table(results: Results, arms: Iterable[str]) -> pd.DataFrame:
     debiased    lowest and highest τ from the same signals with Ū debiased, and the share below base
     """
     rows = {}
-    for arm in present(results, arms):
+    for arm in [arm for arm in present(results, arms) if "tau" in ARMS[arm].adapts]:
         updates, params = probed(results.traces, arm), results.meta["params"]
         other = temperature(updates, params, "debiased")
         last = updates.loc[updates.groupby(RUN)["update"].idxmax()]
