@@ -58,11 +58,13 @@ def how_much_is_entropy(record: Results, arm: str = "agpo") -> str:
     part = traces.shares(updates, params)
     others = ", ".join(f"{name} {t_interval(100 * part[name]).text('+', 0)} %" for name in ("E", "σ̂", "|κ̃₃|", "D̂"))
     r = traces.lagged(updates, "entropy", "epsilon_raw", 0, differences=False)
+    both = traces.lagged(updates, "vote_entropy", "sigma", 0, differences=False)
     return (
         f"The factor beside ε_base H is {factor.mean():.2f} on average and lies between {factor.min():.2f} and "
         f"{factor.max():.2f}. Of the variance of ln ε within a run H explains {t_interval(100 * part['H']).text()} %; "
         f"the others: {others}. Within runs ε and H are correlated with {traces.correlation_text(r)}. All of this is "
-        f"about small movements: the standard deviation of ln ε within a run is {part['sd'].mean():.1%}."
+        f"about small movements: the standard deviation of ln ε within a run is {part['sd'].mean():.1%}. E raises ε and σ̂ "
+        f"lowers it, and within runs the two are correlated with {traces.correlation_text(both)}."
     )
 
 
@@ -238,13 +240,17 @@ def after_the_warm_up(long: Results) -> str:
     first, last = (traces.quarter(updates, "tau", which) - params["tau_base"] for which in ("first", "last"))
     cooled = traces.each_run(updates, lambda run: (run["tau"] < params["tau_base"]).iloc[len(run) // 4 :].mean())
     begins = updates[updates["tau"] < params["tau_base"]].groupby(traces.RUN)["update"].min()
-    when = f", for the first time in update {begins.min()} to {begins.max()}" if len(begins) else ""
+    ends = sorted({begins.min(), begins.max()}) if len(begins) else []
+    when = f", for the first time in update {' to '.join(map(str, ends))}" if ends else ""
+    same = traces.lagged(updates, "tau", "reward", 0)
     U = [traces.quarter(updates, "uncertainty", which).mean() for which in ("first", "last")]
+    scatter = traces.each_run(updates, lambda run: run["tau"].iloc[len(run) // 4 :].std())
     return (
         f"In the {updates.groupby(traces.RUN).size().mean():.0f} updates of the long runs of AGPO τ - τ_base is "
         f"{t_interval(first).text('+', 3)} on average in the first quarter of a run, and in the last "
         f"{t_interval(last).text('+', 3)}. τ lies below τ_base in {cooled.mean():.0%} of the updates after the first "
-        f"quarter{when}. U falls from {U[0]:.2f} to {U[1]:.2f}."
+        f"quarter{when}. There its standard deviation within a run is {scatter.mean():.3f}. U falls from {U[0]:.2f} to "
+        f"{U[1]:.2f}. Changes of τ and reward in the same update are correlated with {traces.correlation_text(same)}."
     )
 
 

@@ -1,7 +1,8 @@
 """Figures of AGPO's controllers along training: Figs. 3 and 4 of the paper, and what moves the two controllers.
 
 Lines are medians over runs, bands their range. Runs stop at updates, so the same update of two runs falls on slightly
-different progress: a line stands at the mean. An arm is drawn up to the update that all of its runs reached.
+different progress: a line stands at the mean. An arm is drawn up to the update that all of its runs reached. Where runs
+have many updates, each is first averaged over blocks of consecutive ones.
 """
 
 import matplotlib.pyplot as plt
@@ -18,6 +19,7 @@ from agpo_core.experiments.plots.runs import dev_points
 from agpo_core.experiments.plots.style import BLUE, PLAIN, PURPLE, RED
 from agpo_core.experiments.records import Results
 
+MOST_POINTS = 50  # of a line; more updates than that are averaged in blocks
 LONG_DASH = (0, (5, 1.5))
 STYLES = METHODS | {  # arm -> colour, line, marker, filled; the probes as in the figure of all methods
     "agpo_part_probe": (PURPLE, "--", "s", True),
@@ -102,7 +104,7 @@ def radius_factors(results: Results, arm: str = "agpo") -> tuple[Figure, pd.Data
         for ax in (left, right):
             ax.grid(color="0.93")
             ax.set_axisbelow(True)
-        figure.suptitle(f"{ARMS[arm].title}: {about_runs(results)}")
+        figure.suptitle(f"{ARMS[arm].title}: {about_runs(results, averaged=False)}")
     return figure, data
 
 
@@ -159,9 +161,10 @@ def temperature_starts(results: Results, arms: list[str]) -> tuple[Figure, pd.Da
         updates["warm_up"] = traces.warm_up(updates, params)
         updates["debiased"] = traces.temperature(updates, params, "debiased")
         parts.append(updates)
-    data = common(pd.concat(parts)).groupby(["arm", "update"], sort=False)[names].mean().reset_index()
+    means = blocks(common(pd.concat(parts)), names)
+    data = means.groupby(["arm", "update"], sort=False)[names].mean().reset_index()
     with plt.rc_context(PLAIN):
-        size = {"figsize": (max(9 / 4 * len(present), 4.5), 3.2), "layout": "constrained"}
+        size = {"figsize": (9 if len(present) > 1 else 5.5, 3.2), "layout": "constrained"}
         figure, axes = plt.subplots(1, len(present), sharey=True, squeeze=False, **size)
         for ax, arm in zip(axes.flat, present, strict=True):
             of_arm, color = data[data["arm"] == arm], STYLES[arm][0]
@@ -223,23 +226,43 @@ def temperature_lags(results: Results, arms: list[str], lags=(-3, -2, -1, 0, 1, 
             ax.grid(color="0.93")
             ax.set_axisbelow(True)
         figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=len(present))
-        figure.suptitle(f"Temperature and reward: {about_runs(results)}")
+        figure.suptitle(f"Temperature and reward: {about_runs(results, averaged=False)}")
     return figure, data
 
 
-def about_runs(results: Results) -> str:
-    """Scale, seeds and starts, for the title of a figure, such as "micro scale, 6 seeds on 6 starts"."""
+def about_runs(results: Results, averaged: bool = True) -> str:
+    """Scale, seeds, starts and blocks, for the title of a figure, such as "micro scale, 6 seeds on 6 starts"."""
     trained = results.traces.drop_duplicates(traces.RUN)
     seeds, starts = trained["seed"].nunique(), trained["start"].nunique()
     profile = results.meta["profile"]
     scale = {"tiny": "micro scale"}.get(profile, f"profile {profile}")
-    return f"{scale}, {seeds} seed{'s' * (seeds != 1)} on {starts} start{'s' * (starts != 1)}"
+    found = f"{scale}, {seeds} seed{'s' * (seeds != 1)} on {starts} start{'s' * (starts != 1)}"
+    size = block_size(results) if averaged else 1
+    return found + (f", means over {size} updates" if size > 1 else "")
 
 
 def common(updates: pd.DataFrame) -> pd.DataFrame:
     """The updates that all runs of their arm reached."""
     last = updates.groupby(["arm", *traces.RUN])["update"].max().groupby("arm").min()
     return updates[updates["update"] <= updates["arm"].map(last)]
+
+
+def blocks(updates: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """Each run's means over blocks of consecutive updates, of equal size within an arm, MOST_POINTS at most.
+
+    Returns:
+        A row a run and block: arm, seed, start, update (the block's last one) and the columns.
+    """
+    size = np.ceil(updates.groupby("arm")["update"].transform("max") / MOST_POINTS)
+    block = ((updates["update"] - 1) // size).rename("block")
+    grouped = updates.groupby(["arm", *traces.RUN, block])
+    return grouped[columns].mean().assign(update=grouped["update"].max()).reset_index()
+
+
+def block_size(results: Results) -> int:
+    """How many updates the largest block of a figure holds."""
+    updates = results.traces[results.traces["update"] > 0]
+    return int(np.ceil(common(updates)["update"].max() / MOST_POINTS))
 
 
 def courses(results: Results, columns: list[str]) -> pd.DataFrame:
@@ -252,7 +275,7 @@ def courses(results: Results, columns: list[str]) -> pd.DataFrame:
     updates = results.traces[results.traces["update"] > 0]
     if updates.empty:
         return pd.DataFrame(columns=[*POINT, *columns])
-    grouped = common(updates).groupby(["arm", "update"])
+    grouped = blocks(common(updates), ["progress", *columns]).groupby(["arm", "update"])
     parts = [grouped["progress"].mean(), grouped[columns].median()]
     parts += [grouped[columns].min().add_suffix("_low"), grouped[columns].max().add_suffix("_high")]
     return pd.concat(parts, axis=1).reset_index()
@@ -280,7 +303,7 @@ def _finish(figure, axes, arms: list[str]) -> None:
                    markerfacecolor=STYLES[arm][0] if STYLES[arm][3] else "white", label=ARMS[arm].title)
         for arm in arms
     ]  # fmt: skip
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(arms))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(arms), handlelength=3.5)
 
 
 def _blank() -> Figure:

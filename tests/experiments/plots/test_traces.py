@@ -5,6 +5,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 
 from agpo_core.experiments import grid, plots, records, traces
@@ -96,3 +97,13 @@ def test_other_profiles_are_named(record):
     assert about_runs(Results(record.runs, record.traces, record.meta | {"profile": "paper"})).startswith(
         "profile paper"
     )
+
+
+def test_many_updates_are_averaged_in_blocks_of_each_run(record):
+    one = record.traces[(record.traces["arm"] == "agpo") & (record.traces["seed"] == 42)]
+    first = one[one["update"] == 1].iloc[0]
+    many = pd.DataFrame([{**first, "update": i, "progress": i / 120, "entropy": i / 100} for i in range(1, 121)])
+    figure, data = plots.radius_traces(Results(record.runs, many, record.meta))
+    # 120 updates in blocks of 3: the first is (1 + 2 + 3) / 300
+    assert len(data) == 40 and data["entropy"].iloc[0] == pytest.approx(0.02) and data["update"].iloc[0] == 3
+    assert figure.get_suptitle().endswith("means over 3 updates")
