@@ -63,8 +63,8 @@ def how_much_is_entropy(record: Results, arm: str = "agpo") -> str:
         f"The factor beside ε_base H is {factor.mean():.2f} on average and lies between {factor.min():.2f} and "
         f"{factor.max():.2f}. Of the variance of ln ε within a run H explains {t_interval(100 * part['H']).text()} %; "
         f"the others: {others}. Within runs ε and H are correlated with {traces.correlation_text(r)}. All of this is "
-        f"about small movements: the standard deviation of ln ε within a run is {part['sd'].mean():.1%}. E raises ε and σ̂ "
-        f"lowers it, and within runs the two are correlated with {traces.correlation_text(both)}."
+        f"about small movements: the standard deviation of ln ε within a run is {part['sd'].mean():.1%}. E raises ε "
+        f"and σ̂ lowers it, and within runs the two are correlated with {traces.correlation_text(both)}."
     )
 
 
