@@ -62,6 +62,7 @@ def _methods(*names: str) -> list[Arm]:
     return [Arm(name, RECIPES[name].title, name) for name in names]
 
 
+NEXT_TO_NOTHING = 1.0e-6  # a weight of the KL that does nothing; at 0 there is no reference, and the KL is not measured
 KL_AS_LOSS = {"kl_estimator": "k3", "kl_placement": "loss"}
 ARMS = {
     arm.name: arm
@@ -75,6 +76,8 @@ ARMS = {
         Arm("grpo_matched_compute", "GRPO at AGPO's compute", "grpo", follows="agpo", matched="compute"),
         Arm("grpo_narrow", "GRPO at ε = .05", "grpo", {"epsilon_base": 0.05}),
         Arm("agpo_relative_entropy", "AGPO with H/EMA(H)", "agpo", {"clip_entropy": "ratio_ema"}),
+        Arm("grpo_no_kl", "GRPO, β ≈ 0", "grpo", {"beta": NEXT_TO_NOTHING}),
+        Arm("agpo_no_kl", "AGPO, β ≈ 0", "agpo", {"beta": NEXT_TO_NOTHING}),
         Arm("grpo_k1_reward", "GRPO, k1 in the reward", "grpo", KL_IN_REWARD),
         Arm("reinforce_pp_k_k3_loss", "REINFORCE++ (k > 1), k3 as loss", "reinforce_pp_k", KL_AS_LOSS),
         *_methods(

@@ -24,6 +24,13 @@ from agpo_core.experiments.plots.methods import method_curves, method_scores
 from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
 from agpo_core.experiments.plots.signals import masked_courses, signal_leverage
+from agpo_core.experiments.plots.traces import (
+    radius_factors,
+    radius_traces,
+    temperature_lags,
+    temperature_starts,
+    temperature_traces,
+)
 
 __all__ = [
     "bias_curves",
@@ -53,8 +60,13 @@ __all__ = [
     "method_scores",
     "probe_train_loop",
     "prompt_weights",
+    "radius_factors",
+    "radius_traces",
     "robust_dispersion",
     "signal_leverage",
+    "temperature_lags",
     "temperature_run",
+    "temperature_starts",
+    "temperature_traces",
     "vanishing_dispersion",
 ]
