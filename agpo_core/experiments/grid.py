@@ -83,6 +83,9 @@ ARMS = {
             "reinforce_pp", "reinforce_pp_k", "reinforce_pp_baseline", "ppo", "ppo_critic", "adaptive_kl_ppo", "dpo",
             "mixed_scaling",
         ),
+        # Runs that go wrong, each by one setting (learn_04_reading_a_run)
+        Arm("agpo_high_rate", "AGPO, rate 1e-2", "agpo", {"learning_rate": 1.0e-2}),
+        Arm("agpo_unsolved", "AGPO, unsolved task", "agpo", {"tasks": ["knights_4"]}),
     )
 }  # fmt: skip
 
@@ -105,6 +108,7 @@ GRID = {
     "ranks": Annotated[int, AtLeast(1)],
     "hostfile": str | None,
     "parallel": Annotated[int, AtLeast(1)],  # jobs side by side
+    "kept_samples": Annotated[int, AtLeast(0)],  # of a run's first and of its last update, in the record
     "master_port": Annotated[int, AtLeast(1, most=65_535)] | None,
     "memory_gb": Annotated[float, Above(0)],  # of a rank: its GPU's, or its share of the machine's; for `plan`
     "tokens_per_second": Annotated[float, Above(0)],  # of an arm without a probe; for `plan`
@@ -114,7 +118,7 @@ KNOWN = [*GRID, *(name for name in FIELDS if name not in profiles.OF_THE_ARM)]
 LAUNCH = ("launcher", "ranks", "hostfile", "parallel", "master_port")
 # What may differ between a grid and its record without making another experiment of it.
 FREE = {"run_mode", "methods", "seeds", "cross_starts", "data_dir", "memory_gb", "tokens_per_second",
-        "tokens_per_second_probe", *LAUNCH}  # fmt: skip
+        "tokens_per_second_probe", "kept_samples", *LAUNCH}  # fmt: skip
 INDEX = "grid.json"  # the parameters of the grid that was run last, beside its runs
 
 
