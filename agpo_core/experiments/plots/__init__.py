@@ -1,6 +1,7 @@
 """One function a figure. Each returns the figure and the data that it draws, for asserts."""
 
 from agpo_core.experiments.plots.bias import bias_curves, bias_decay, bias_signs, binary_weights
+from agpo_core.experiments.plots.claims import claims_overview
 from agpo_core.experiments.plots.convergence import convergence_clipping, convergence_constants, convergence_rates
 from agpo_core.experiments.plots.kl import (
     kl_descents,
@@ -30,6 +31,7 @@ __all__ = [
     "binary_advantages",
     "binary_dispersions",
     "binary_weights",
+    "claims_overview",
     "clip_map",
     "clip_radius",
     "controller_traces",
