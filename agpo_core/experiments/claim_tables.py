@@ -18,13 +18,14 @@ from collections.abc import Callable
 import pandas as pd
 
 from agpo_core import paths
-from agpo_core.comparison import Interval, macro, t_interval
+from agpo_core.comparison import LEVEL, Interval, macro, t_interval
+from agpo_core.config import ConfigError
 from agpo_core.experiments import published, records
 from agpo_core.experiments.arm_tables import KEY
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.published import MACRO, Claim
 from agpo_core.experiments.records import Results
-from agpo_core.experiments.verdicts import claimed, in_print, judge, p_text
+from agpo_core.experiments.verdicts import Pair, claimed, in_print, judge, p_text, verdict_of
 from agpo_core.tasks.preferences import to_gold
 
 STANDINGS = ("supported", "contradicted", "inconclusive", "in part", "untested")
@@ -169,21 +170,36 @@ def counts(stands: pd.DataFrame) -> pd.DataFrame:
     return table.assign(claims=table.sum(axis=1)).rename_axis(index=None, columns=None)
 
 
+def check(papers: list, shown: list, number: int) -> None:
+    """Refuse a paper, a standing or a claim that there is not.
+
+    Raises:
+        ConfigError: the message names what there is.
+    """
+    known = {"papers": (papers, list(published.FILES)), "shown": (shown, list(STANDINGS))}
+    for name, (given, there) in known.items():
+        for value in given:
+            if value not in there:
+                raise ConfigError(f"{name}: {value!r} is none of {', '.join(there)}.")
+    if not 1 <= number <= len(published.claims()):
+        raise ConfigError(f"number must lie between 1 and {len(published.claims())}; got {number!r}.")
+
+
 # -- as text -------------------------------------------------------------------------------------
 
 
-def table(found: pd.DataFrame, papers, shown=()) -> str:
+def table(found: pd.DataFrame, paper: str, shown=STANDINGS) -> str:
     """Every claim in a row, in Markdown: its place, what the paper says, what is known of it here, verdict, notebook.
 
     Args:
         found: `effects`.
-        papers: of which papers.
-        shown: the standings that are shown; empty: all.
+        paper: "AGPO" or "R++".
+        shown: the standings that are shown.
     """
     rows = []
     for claim in published.claims():
         where = standing(claim, found)
-        if claim.paper in papers and (not shown or where in shown):
+        if claim.paper == paper and where in shown:
             here = "; ".join(known(claim, found))
             rows.append((claim.number, claim.place, claim.says, here, f"**{where}**", link(claim.notebook)))
     return markdown(pd.DataFrame(rows, columns=["#", "place", "the paper says", "here", "verdict", "notebook"]))
@@ -214,14 +230,8 @@ def _difference(row) -> str:
 
 
 def one(number: int, found: pd.DataFrame) -> str:
-    """One claim in full: what the paper says and prints, and what was measured, computed or is to come here.
-
-    Raises:
-        KeyError: there is no claim of this number.
-    """
-    claim = next((claim for claim in published.claims() if claim.number == number), None)
-    if claim is None:
-        raise KeyError(f"there is no claim {number}: numbers run from 1 to {len(published.claims())}.")
+    """One claim in full: what the paper says and prints, and what was measured, computed or is to come here."""
+    claim = published.claims()[number - 1]
     lines = [claim.title, f"  says      {claim.says}"]
     for c in claim.contrasts:
         printed = in_print(c.arm, c.baseline)
@@ -263,28 +273,34 @@ def markdown(table: pd.DataFrame) -> str:
 # -- in words ------------------------------------------------------------------------------------
 
 
-def reading(found: pd.DataFrame) -> list[str]:
-    """What the tables say, a sentence each."""
-    stands = standings(found)
+def predicted(found: pd.DataFrame) -> list[str]:
+    """The three questions of the notebook's *Predict* section, answered by number."""
+    stands, judged = standings(found), found.dropna(subset=["p_holm"])
     of = stands["standing"].value_counts().reindex(STANDINGS, fill_value=0)
-    sentences = [
-        f"Of {len(stands)} claims {of['supported']} are supported, {of['contradicted']} contradicted and "
-        f"{of['inconclusive']} inconclusive at this scale. Of {of['in part']} more a part was measured or computed and "
-        f"nothing judged, and {of['untested']} are untested.",
+    by_runs = stands["claim"].isin(judged["claim"]).sum()
+    answers = [
+        f"Of {len(stands)} claims {by_runs} are judged by runs so far. Together with those that are computed "
+        f"{of['supported']} are supported, {of['contradicted']} contradicted and {of['inconclusive']} inconclusive. Of "
+        f"{of['in part']} a part was measured or computed and nothing judged; {of['untested']} are untested.",
     ]
     decided = stands[stands["standing"].isin(STANDINGS[:2])]
-    for by, words in (("runs", "by runs"), ("computed", "by a computation, which holds at any scale")):
-        part = decided.loc[decided["by"] == by, "standing"].value_counts().reindex(STANDINGS[:2], fill_value=0)
-        sentences.append(f"Decided {words}: {part['supported']} supported, {part['contradicted']} contradicted.")
-    judged = found.dropna(subset=["p_holm"])
-    if not judged.empty:
-        fewest, most = judged["n"].min(), judged["n"].max()
-        pairs = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        sentences.append(
-            f"{len(judged)} differences were judged, with {pairs} pairs each. Their 95 % intervals reach "
-            f"{judged['half'].min():.1f} to {judged['half'].max():.1f} points to either side of the mean."
-        )
-    return sentences
+    shares = []
+    for by, words in (("runs", "by runs"), ("computed", "by a computation")):
+        part = decided.loc[decided["by"] == by, "standing"]
+        shares.append(f"{words} {(part == 'supported').sum()} of {len(part)}")
+    answers.append(f"Of the claims that are decided either way these are supported: {'; '.join(shares)}.")
+    open_ones = judged[(judged["verdict"] == "inconclusive") & (judged["mean"].abs() > judged["half"])]
+    pairs = "; ".join(dict.fromkeys(f"{row.pair} ({row.experiment})" for row in open_ones.itertuples()))
+    answers.append(
+        "Yes. Holm's correction asks more of a difference the more claims are tested beside it, and the interval is "
+        f"not corrected. Here that is so for {len(open_ones)} of {len(judged)} differences{': ' * bool(pairs)}{pairs}."
+    )
+    return answers
+
+
+def only_on_gpu() -> list[str]:
+    """What of the claims only a GPU can test, a line each."""
+    return [f"claim {c.number:2} ({c.paper} {c.place}): {c.gpu}" for c in published.claims() if c.gpu]
 
 
 def needed(found: pd.DataFrame) -> list[str]:
@@ -310,3 +326,45 @@ def sources(found: pd.DataFrame, profile: str = "tiny") -> pd.DataFrame:
             "finished": str(record.meta["finished"])[:10],
         }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+# -- an exercise ---------------------------------------------------------------------------------
+
+
+def verdict_number(low: float, high: float, p_holm: float, relation: str) -> int:
+    """The verdict on a difference as a number: 1 supported, -1 contradicted, 0 inconclusive.
+
+    Args:
+        low, high: the ends of its 95 % interval.
+        p_holm: its p, corrected.
+        relation: "above" or "equal", as claimed.
+    """
+    pair = Pair("agpo", "grpo", relation, published.claims()[:1])
+    verdict = verdict_of(pair, Interval((low + high) / 2, (high - low) / 2, 6), p_holm)
+    return {"supported": 1, "contradicted": -1, "inconclusive": 0}[verdict]
+
+
+CASES = [(0.5, 2.0, 0.010, "above"), (-3.0, -1.0, 0.001, "above"), (0.1, 1.9, 0.120, "above"),
+         (1.0, 3.0, 0.001, "equal"), (-0.2, 0.3, 0.800, "equal")]  # fmt: skip
+
+
+def _by_the_interval(low, high, p_holm, relation):
+    return int(low > 0) - int(high < 0) if relation == "above" else verdict_number(low, high, p_holm, relation)
+
+
+def _equal_because_not_shown(low, high, p_holm, relation):
+    return 1 if relation == "equal" and p_holm >= LEVEL else verdict_number(low, high, p_holm, relation)
+
+
+HOLM_MISTAKES = {
+    "the factor falls by one with every step; m for all of them is Bonferroni's correction.": lambda ps: [
+        min(len(ps) * p, 1.0) for p in ps
+    ],
+    "a corrected p is never smaller than one before it; keep the largest.": lambda ps: [
+        min((len(ps) - sorted(ps).index(p)) * p, 1.0) for p in ps
+    ],
+}
+MISTAKES = {
+    "the interval leaves out zero, and is not corrected; the verdict goes by the corrected p.": _by_the_interval,
+    "that no difference is shown does not support that there is none.": _equal_because_not_shown,
+}

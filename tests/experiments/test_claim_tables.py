@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from agpo_core import paths
+from agpo_core.config import ConfigError
 from agpo_core.experiments import claim_tables, published, verdicts
 from agpo_core.experiments.claim_tables import NOT_JUDGED, STANDINGS
 
@@ -86,22 +87,40 @@ def test_every_claim_is_counted_once(found):
 
 
 def test_the_table_has_a_line_a_claim_and_links_the_notebooks_that_are_there(found):
-    lines = claim_tables.table(found, ["AGPO", "R++"]).splitlines()[2:]
+    lines = [line for paper in ("AGPO", "R++") for line in claim_tables.table(found, paper).splitlines()[2:]]
     assert [int(line.split(" | ")[0].strip("| ")) for line in lines] == list(range(1, 57))
     for claim, line in zip(published.claims(), lines, strict=True):
         assert claim.says.split("-")[0] in line
         there = (paths.notebooks() / f"{claim.notebook}.ipynb").is_file()
         assert (f"]({claim.notebook}.ipynb)" in line) == there
         assert not claim.gpu or "only on a GPU" in line
-    shown = claim_tables.table(found, ["R++"], ["contradicted"]).splitlines()[2:]
+    shown = claim_tables.table(found, "R++", ["contradicted"]).splitlines()[2:]
     assert shown and all("**contradicted**" in line for line in shown)
 
 
-def test_a_claim_in_full_names_its_verdicts_and_an_unknown_one_is_refused(found):
+def test_a_claim_in_full_names_its_verdicts(found):
     text = claim_tables.one(3, found)
     assert "claim 3" in text and "Holm over" in text and text.endswith("contradicted")
-    with pytest.raises(KeyError, match="no claim 57: numbers run from 1 to 56"):
-        claim_tables.one(57, found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"number": 57}, "number must lie between 1 and 56; got 57"),
+        ({"papers": ["GRPO"]}, "papers: 'GRPO' is none of AGPO, R\\+\\+"),
+        ({"shown": ["true"]}, "shown: 'true' is none of supported, "),
+    ],
+)
+def test_what_there_is_not_is_refused_by_name(changed, message):
+    with pytest.raises(ConfigError, match=message):
+        claim_tables.check(**{"papers": ["AGPO"], "shown": ["untested"], "number": 1} | changed)
+
+
+def test_a_difference_whose_interval_leaves_out_zero_may_be_inconclusive():
+    open_one = row("inconclusive", p_holm=0.07) | {"mean": 0.5, "half": 0.4, "pair": "A above B", "experiment": "e"}
+    sure = row("supported", p_holm=0.01) | {"mean": 0.5, "half": 0.4, "pair": "C above D", "experiment": "e"}
+    answers = claim_tables.predicted(pd.DataFrame([open_one, sure]))
+    assert "Here that is so for 1 of 2 differences: A above B (e)." in answers[2]
 
 
 def test_every_fault_is_in_the_table_of_its_text():
@@ -111,3 +130,9 @@ def test_every_fault_is_in_the_table_of_its_text():
 
 def test_the_pairs_that_are_needed_are_named_for_inconclusive_differences_alone(found):
     assert len(claim_tables.needed(found)) == (found["verdict"] == "inconclusive").sum()
+
+
+def test_each_known_mistake_of_the_exercise_goes_wrong_in_one_case_alone():
+    assert [claim_tables.verdict_number(*case) for case in claim_tables.CASES] == [1, -1, 0, -1, 0]
+    for mistaken in claim_tables.MISTAKES.values():
+        assert sum(mistaken(*case) != claim_tables.verdict_number(*case) for case in claim_tables.CASES) == 1

@@ -22,6 +22,7 @@ from agpo_core.experiments.plots.learn import (
 )
 from agpo_core.experiments.plots.loop import clip_map, probe_train_loop
 from agpo_core.experiments.plots.methods import method_curves, method_scores
+from agpo_core.experiments.plots.reading import three_runs
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
 
 __all__ = [
@@ -53,4 +54,5 @@ __all__ = [
     "probe_train_loop",
     "prompt_weights",
     "temperature_run",
+    "three_runs",
 ]
