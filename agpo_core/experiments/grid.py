@@ -119,6 +119,7 @@ LAUNCH = ("launcher", "ranks", "hostfile", "parallel", "master_port")
 # What may differ between a grid and its record without making another experiment of it.
 FREE = {"run_mode", "methods", "seeds", "cross_starts", "data_dir", "memory_gb", "tokens_per_second",
         "tokens_per_second_probe", "kept_samples", *LAUNCH}  # fmt: skip
+YOUNG = {"kept_samples"}  # parameters of the grid that older records do not state
 INDEX = "grid.json"  # the parameters of the grid that was run last, beside its runs
 
 
@@ -162,9 +163,10 @@ def check(params: dict) -> None:
     """Refuse unknown, missing and mistyped parameters of the grid; runs check their own."""
     _refuse_unknown(params)
     for name, kind in GRID.items():
-        if name not in params:
+        if name not in params and name not in YOUNG:
             raise ConfigError(f"parameter {name!r} is missing: every profile states it.")
-        checked(name, kind, params[name])
+        if name in params:
+            checked(name, kind, params[name])
     if params.get("test_problems") == 0:
         raise ConfigError("test_problems is 0, and the tables show test scores: set it above 0.")
     for name in ("methods", "seeds", "models"):
