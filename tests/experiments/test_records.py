@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from agpo_core import paths
+from agpo_core import paths, provenance
 from agpo_core.config import TrainConfig
 from agpo_core.experiments import records
 from agpo_core.experiments.grid import ARMS
@@ -39,3 +39,16 @@ def test_a_row_has_the_number_of_its_own_tasks_problems(sizes, rows):
     test = {"macro": 0.5, "problems": sizes, "score": {"a": 0.25, "b": 0.75}}
     found = records._run_rows({}, [], {"test": test}, TrainConfig(), {"hash": ""})
     assert [row["problems"] for row in found] == rows
+
+
+def test_the_kept_samples_are_the_first_of_a_runs_first_and_last_update(tmp_path):
+    for update, completion in ((1, "a"), (1, "b"), (1, "c"), (2, "d"), (3, "e"), (3, "f"), (3, "g")):
+        provenance.append_jsonl(tmp_path / "samples.jsonl", {"update": update, "completion": completion})
+    kept = records._first_and_last(tmp_path, 2)
+    assert [line["completion"] for line in kept] == ["a", "b", "e", "f"]
+    assert records._first_and_last(tmp_path, 0) == [] == records._first_and_last(tmp_path / "nowhere", 2)
+
+
+def test_samples_of_arms_that_are_not_shown_are_left_out():
+    meta = {"samples": [{"arm": "grpo", "completion": "a"}, {"arm": "agpo", "completion": "b"}], "warnings": []}
+    assert records.Results(meta=meta).only(["agpo"]).meta["samples"] == [{"arm": "agpo", "completion": "b"}]

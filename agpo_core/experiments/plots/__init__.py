@@ -1,6 +1,7 @@
 """One function per figure. Each returns the figure and the data that it draws, for asserts."""
 
 from agpo_core.experiments.plots.bias import bias_curves, bias_decay, bias_signs, binary_weights
+from agpo_core.experiments.plots.claims import claims_overview
 from agpo_core.experiments.plots.convergence import convergence_clipping, convergence_constants, convergence_rates
 from agpo_core.experiments.plots.kl import (
     kl_descents,
@@ -21,6 +22,7 @@ from agpo_core.experiments.plots.learn import (
 )
 from agpo_core.experiments.plots.loop import clip_map, probe_train_loop
 from agpo_core.experiments.plots.methods import method_curves, method_scores
+from agpo_core.experiments.plots.reading import three_runs
 from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
 from agpo_core.experiments.plots.signals import masked_courses, signal_leverage
@@ -39,6 +41,7 @@ __all__ = [
     "binary_advantages",
     "binary_dispersions",
     "binary_weights",
+    "claims_overview",
     "clip_map",
     "clip_radius",
     "controller_traces",
@@ -68,5 +71,6 @@ __all__ = [
     "temperature_run",
     "temperature_starts",
     "temperature_traces",
+    "three_runs",
     "vanishing_dispersion",
 ]
