@@ -13,7 +13,17 @@ import agpo_core
 
 MODULES = [
     importlib.import_module(f"agpo_core.{name}")
-    for name in ("probe", "advantages", "kl", "losses", "metrics", "theory.bias", "controllers", "horizon")
+    for name in (
+        "probe",
+        "advantages",
+        "kl",
+        "losses",
+        "metrics",
+        "theory.bias",
+        "theory.binary_groups",
+        "controllers",
+        "horizon",
+    )
 ]
 
 MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"

@@ -62,6 +62,7 @@ def _methods(*names: str) -> list[Arm]:
     return [Arm(name, RECIPES[name].title, name) for name in names]
 
 
+NEXT_TO_NOTHING = 1.0e-6  # a weight of the KL that does nothing; at 0 there is no reference, and the KL is not measured
 KL_AS_LOSS = {"kl_estimator": "k3", "kl_placement": "loss"}
 ARMS = {
     arm.name: arm
@@ -75,6 +76,8 @@ ARMS = {
         Arm("grpo_matched_compute", "GRPO at AGPO's compute", "grpo", follows="agpo", matched="compute"),
         Arm("grpo_narrow", "GRPO at ε = .05", "grpo", {"epsilon_base": 0.05}),
         Arm("agpo_relative_entropy", "AGPO with H/EMA(H)", "agpo", {"clip_entropy": "ratio_ema"}),
+        Arm("grpo_no_kl", "GRPO, β ≈ 0", "grpo", {"beta": NEXT_TO_NOTHING}),
+        Arm("agpo_no_kl", "AGPO, β ≈ 0", "agpo", {"beta": NEXT_TO_NOTHING}),
         Arm("grpo_k1_reward", "GRPO, k1 in the reward", "grpo", KL_IN_REWARD),
         Arm("reinforce_pp_k_k3_loss", "REINFORCE++ (k > 1), k3 as loss", "reinforce_pp_k", KL_AS_LOSS),
         *_methods(
@@ -83,6 +86,9 @@ ARMS = {
             "reinforce_pp", "reinforce_pp_k", "reinforce_pp_baseline", "ppo", "ppo_critic", "adaptive_kl_ppo", "dpo",
             "mixed_scaling",
         ),
+        # Runs that go wrong, each by one setting (learn_04_reading_a_run)
+        Arm("agpo_high_rate", "AGPO, rate 1e-2", "agpo", {"learning_rate": 1.0e-2}),
+        Arm("agpo_unsolved", "AGPO, unsolved task", "agpo", {"tasks": ["knights_4"]}),
     )
 }  # fmt: skip
 
@@ -105,6 +111,7 @@ GRID = {
     "ranks": Annotated[int, AtLeast(1)],
     "hostfile": str | None,
     "parallel": Annotated[int, AtLeast(1)],  # jobs side by side
+    "kept_samples": Annotated[int, AtLeast(0)],  # of a run's first and of its last update, in the record
     "master_port": Annotated[int, AtLeast(1, most=65_535)] | None,
     "memory_gb": Annotated[float, Above(0)],  # of a rank: its GPU's, or its share of the machine's; for `plan`
     "tokens_per_second": Annotated[float, Above(0)],  # of an arm without a probe; for `plan`
@@ -114,7 +121,8 @@ KNOWN = [*GRID, *(name for name in FIELDS if name not in profiles.OF_THE_ARM)]
 LAUNCH = ("launcher", "ranks", "hostfile", "parallel", "master_port")
 # Parameters in which a grid may differ from its record and still be the same experiment.
 FREE = {"run_mode", "methods", "seeds", "cross_starts", "data_dir", "memory_gb", "tokens_per_second",
-        "tokens_per_second_probe", *LAUNCH}  # fmt: skip
+        "tokens_per_second_probe", "kept_samples", *LAUNCH}  # fmt: skip
+YOUNG = {"kept_samples"}  # parameters of the grid that older records do not state
 INDEX = "grid.json"  # the parameters of the grid that was run last, beside its runs
 
 
@@ -158,9 +166,10 @@ def check(params: dict) -> None:
     """Refuse unknown, missing and mistyped parameters of the grid; runs check their own."""
     _refuse_unknown(params)
     for name, kind in GRID.items():
-        if name not in params:
+        if name not in params and name not in YOUNG:
             raise ConfigError(f"parameter {name!r} is missing: every profile states it.")
-        checked(name, kind, params[name])
+        if name in params:
+            checked(name, kind, params[name])
     if params.get("test_problems") == 0:
         raise ConfigError("test_problems is 0, and the tables show test scores: set it above 0.")
     for name in ("methods", "seeds", "models"):

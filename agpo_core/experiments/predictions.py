@@ -10,10 +10,11 @@ from collections.abc import Callable
 import pandas as pd
 
 from agpo_core.comparison import Interval, macro, paired, t_interval
-from agpo_core.experiments import report
+from agpo_core.experiments import leverage, report, stability
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.verdicts import fill
+from agpo_core.theory import binary_groups
 
 
 def of_table1(results: Results) -> str:
@@ -35,6 +36,28 @@ def of_methods(results: Results) -> str:
         (["reinforce_pp", "reinforce_pp_k", "grpo"], prompts_or_rollouts),
         (["agpo_free_probe"], free_probe),
         (["ppo", "grpo"], critic),
+    )
+
+
+def of_table4(results: Results) -> str:
+    """The four predictions of agpo_table4_signal_ablation, answered."""
+    return _answered(
+        results,
+        (["agpo"], radius_without_a_signal),
+        (["agpo"], temperature_without_a_signal),
+        (["agpo", "agpo_no_step_kl"], clipped_without_a_signal),
+        (["agpo", *leverage.MASKED], score_without_a_signal),
+    )
+
+
+def of_table5(results: Results) -> str:
+    """The four predictions of agpo_table5_robust_dispersion, answered."""
+    return _answered(
+        results,
+        (["agpo_mad", "agpo_iqr"], vanishing_dispersions),
+        (["agpo"], two_of_a_group),
+        (["agpo", "agpo_mad", "agpo_iqr"], restless_gradients),
+        (["agpo", "agpo_mad", "agpo_iqr"], score_of_a_dispersion),
     )
 
 
@@ -187,6 +210,119 @@ def critic(results: Results) -> str:
         "Share of the returns' variance that the critic explains in the first and then in the last update: "
         f"{'; '.join(parts)}.{below} {gap}"
     )
+
+
+# -- AGPO, Tables 4 and 5 ----------------------------------------------------------------------
+
+
+def radius_without_a_signal(results: Results) -> str:
+    """By what factor ε would change in AGPO's own runs, signal by signal; the largest change first."""
+    found = leverage.leverage(results.traces, results.meta["params"])
+    if found.empty:
+        return "Not answered: these runs kept no signals."
+    parts = {arm: leverage.middle(of["epsilon_factor"]) for arm, of in found.groupby("arm")}
+    order = sorted(parts, key=lambda arm: -abs(math.log(parts[arm][0])))
+    texts = [f"{ARMS[arm].title} {parts[arm][0]:.3f} ({parts[arm][1]:.3f} to {parts[arm][2]:.3f})" for arm in order]
+    updates = len(found) // len(parts)
+    return (
+        "ε without a signal, as a multiple of ε, largest change first (the median, and the range of 95 % of "
+        f"{updates} updates): {', '.join(texts)}."
+    )
+
+
+def temperature_without_a_signal(results: Results) -> str:
+    """How much lower τ would be without a signal of the probe, in the first update and in the last."""
+    found = leverage.leverage(results.traces, results.meta["params"])
+    if found.empty:
+        return "Not answered: these runs kept no signals."
+    runs = found.sort_values("update").groupby(["arm", "seed", "start"])["tau_shift"]
+    ends = pd.DataFrame({"first": runs.first(), "last": runs.last()}).groupby("arm").mean()
+    texts = [
+        f"{ARMS[arm].title} {ends.loc[arm, 'first']:+.3f} and {ends.loc[arm, 'last']:+.3f}"
+        for arm in leverage.MASKED
+        if ends.loc[arm].any()
+    ]
+    shrinks = "The change shrinks: " if (ends["last"].abs() <= ends["first"].abs()).all() else ""
+    return (
+        "Down: a mask takes a term out of Eq. 9 that is not negative. τ changes in the first update and in the last "
+        f"by: {', '.join(texts)}. {shrinks}Ū starts at 0 and comes to hold the same signal, and a mask takes it out of "
+        "U and Ū alike. The step KL does not enter Eq. 9, so that without it τ is what it was."
+    )
+
+
+def clipped_without_a_signal(results: Results) -> str:
+    """Whether the clip stops more tokens without a signal, as the paper's Table 4 has it."""
+    found = stability.contrasts(results)
+    found = found[found["measure"] == stability.CLIPPED].set_index("arm")
+    base = stability.per_run(results).xs("agpo", level="arm")[stability.CLIPPED].mean()
+    texts = [f"{ARMS[arm].title} {_ends(found.loc[arm], 2)}" for arm in leverage.MASKED if arm in found.index]
+    return (
+        "Not by Eq. 4 alone: σ̂, |κ̃₃| and D_step stand below its line, so that at the same signals ε is no smaller "
+        "without them, and a wider radius stops no more tokens of the same update. In AGPO's "
+        f"runs the clip stops {base:.2f} % of the tokens; the differences from that, in points: {', '.join(texts)}."
+    )
+
+
+def score_without_a_signal(results: Results) -> str:
+    """The paired differences in score, and how far from zero their intervals reach."""
+    gaps = {arm: t_interval(paired(results.runs, arm, "agpo")) for arm in leverage.MASKED}
+    texts = [f"{ARMS[arm].title} {_gap(results.runs, arm, 'agpo')}" for arm in gaps]
+    reach = max(max(abs(gap.low), abs(gap.high)) for gap in gaps.values())
+    bound = "" if math.isnan(reach) else f" No interval reaches farther than {reach:.1f} points from zero."
+    return f"From AGPO: {', '.join(texts)}.{bound}"
+
+
+def vanishing_dispersions(results: Results) -> str:
+    """How often MAD and IQR are zero though the rewards differ: exactly at p = 1/2, and in the probes of the runs."""
+    G = results.meta["params"]["group_size"]
+    exact = {mode: binary_groups.collapse_chance(G, 0.5, mode).item() for mode in ("mad", "iqr")}
+    said = stability.fallbacks(results).groupby("arm")["share"].mean()
+    seen = "These runs do not say how often it happened in their probes."
+    if len(said):
+        shares = ", ".join(f"{ARMS[arm].title} {share:.0%}" for arm, share in said.items())
+        seen = f"In the probes of these runs, where p differs from prompt to prompt: {shares}."
+    return (
+        f"With G = {G} and p = 1/2 the MAD is zero, although the rewards differ, in {exact['mad']:.1%} of all groups, "
+        f"the IQR in {exact['iqr']:.1%}. {seen}"
+    )
+
+
+def two_of_a_group(results: Results) -> str:
+    """The advantages of a group with a quarter right, under each dispersion."""
+    G = results.meta["params"]["group_size"]
+    c = max(G // 4, 1)
+    pulls = {mode: binary_groups.pull(G, mode)[c].item() for mode in ("std", "mad", "iqr")}
+    return (
+        f"With {c} right of {G} the root mean square of A is {pulls['std']:.2f} under the standard deviation, "
+        f"{pulls['mad']:.2f} under the MAD (which is replaced by the standard deviation where it is zero), and "
+        f"{pulls['iqr']:.2f} under the IQR."
+    )
+
+
+def restless_gradients(results: Results) -> str:
+    """The variance of the gradient norm under MAD and IQR, as a ratio to the standard deviation's."""
+    found = stability.contrasts(results)
+    found = found[found["measure"] == stability.VARIANCE].set_index("arm")
+    texts = [f"{ARMS[arm].title} × {found.loc[arm, 'mean']:.2f}{_between(found.loc[arm], 1.0)}" for arm in found.index]
+    return f"Var ‖∇‖ as a multiple of that under the standard deviation: {', '.join(texts)}."
+
+
+def score_of_a_dispersion(results: Results) -> str:
+    """The paired differences in score of MAD and IQR from the standard deviation."""
+    texts = [f"{ARMS[arm].title} {_gap(results.runs, arm, 'agpo')}" for arm in ("agpo_mad", "agpo_iqr")]
+    return f"From AGPO: {', '.join(texts)}."
+
+
+def _ends(row, digits: int) -> str:
+    """A paired difference with its interval, and whether zero lies within."""
+    return f"{row['mean']:+.{digits}f}{_between(row, 0.0, digits)}"
+
+
+def _between(row, nothing: float, digits: int = 2) -> str:
+    if math.isnan(row["low"]):
+        return " (no interval)"
+    side = "within" if row["low"] <= nothing <= row["high"] else "outside"
+    return f" [{row['low']:.{digits}f}, {row['high']:.{digits}f}] ({nothing:g} lies {side})"
 
 
 # -- learn_02 ----------------------------------------------------------------------------------

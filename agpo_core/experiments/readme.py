@@ -47,7 +47,12 @@ OF_ARMS = {
     ),
 }  # fmt: skip
 # Grids with one row per arm. name: (record, the arm that the others are compared with)
-OVERVIEWS = {"methods": (METHODS, "grpo"), "ablations": ("recipes_learn", "agpo"), "mixed": ("mixed_scaling", "grpo")}
+OVERVIEWS = {
+    "methods": (METHODS, "grpo"),
+    "ablations": ("agpo_table4_signal_ablation", "agpo"),
+    "dispersions": ("agpo_table5_robust_dispersion", "agpo"),
+    "mixed": ("mixed_scaling", "grpo"),
+}
 # Tables that a command wrote with its record, as lines under "table". name: file in outputs/reference
 AS_RECORDED = {"speed": "bench/core.json", "grading": "bench/grading.json", "golds": "golds.json"}
 PICTURE = "methods_overview.png"  # in outputs/reference
@@ -312,8 +317,8 @@ DOCUMENTS = {  # a file: its tables
     "agpo_core/training/README.md": ("metrics",),
     "bench/README.md": ("speed", "throughput", "grading"),
     "outputs/reference/README.md": (
-        "results", "methods", "controls", "ablations", "mixed", "learned", "effects", "few", "knights", "tools",
-        "small", "evaluation",
+        "results", "methods", "controls", "ablations", "dispersions", "mixed", "learned", "effects", "few", "knights",
+        "tools", "small", "evaluation",
     ),
     "params/README.md": (),
 }  # fmt: skip

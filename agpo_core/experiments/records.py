@@ -79,8 +79,8 @@ class Results:
         """The results of the given arms alone."""
         keep = [table[table["arm"].isin(arms)] for table in (self.runs, self.traces)]
         meta = dict(self.meta)
-        if "warnings" in meta:
-            meta["warnings"] = [line for line in meta["warnings"] if line["arm"] in arms]
+        for name in meta.keys() & {"warnings", "samples"}:
+            meta[name] = [line for line in meta[name] if line["arm"] in arms]
         return Results(*(table.reset_index(drop=True) for table in keep), meta)
 
 
@@ -91,7 +91,7 @@ def read(experiment: str, profile: str, params: dict, jobs: list) -> Results:
         experiment, profile, params: noted in `meta`.
         jobs: `grid.PlannedRun`s whose folders hold finished runs.
     """
-    rows, traces, records, said = [], [], [], []
+    rows, traces, records, said, samples = [], [], [], [], []
     for job in jobs:
         key = {"arm": job.arm.name, "seed": job.seed, "start": job.start}
         updates = _jsonl(job.folder / "metrics.jsonl")
@@ -102,11 +102,12 @@ def read(experiment: str, profile: str, params: dict, jobs: list) -> Results:
             traces.append(_trace(key, updates, evaluations))
         records.append({**key, **{name: record.get(name) for name in _NOTED}})
         said += [{**key, "warning": line["warning"]} for line in _jsonl(job.folder / "warnings.jsonl")]
+        samples += [{**key, **line} for line in _first_and_last(job.folder, params.get("kept_samples", 0))]
     further = [f"sampled_{name}" for name in SAMPLED] + SCORES[1:]
     return Results(
         pd.DataFrame(rows, columns=_with(rows, RUN_COLUMNS, further)),
         pd.concat(traces, ignore_index=True) if traces else pd.DataFrame(columns=TRACE_COLUMNS),
-        _meta(experiment, profile, params, records) | {"warnings": said},
+        _meta(experiment, profile, params, records) | {"warnings": said} | ({"samples": samples} if samples else {}),
     )
 
 
@@ -116,6 +117,13 @@ _NOTED = ("hash", "commit", "numerics_version", "command", "versions", "hardware
 
 def _jsonl(path: Path) -> list[dict]:
     return provenance.read_jsonl(path) if path.exists() else []
+
+
+def _first_and_last(folder: Path, kept: int) -> list[dict]:
+    """So many lines of samples.jsonl from a run's first update, and as many from its last."""
+    lines = _jsonl(folder / "samples.jsonl") if kept else []
+    ends = dict.fromkeys(lines[i]["update"] for i in (0, -1)) if lines else ()
+    return [line for end in ends for line in [line for line in lines if line["update"] == end][:kept]]
 
 
 def _with(rows: list[dict], columns: list[str], further: list[str]) -> list[str]:

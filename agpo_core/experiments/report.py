@@ -314,8 +314,8 @@ def _tau(arm: str, updates: pd.DataFrame, params: dict) -> str:
     )
 
 
-def summary(results: Results, pairs: list[Pair], record: Results | None) -> str:
-    """Everything that was measured, as one text for a terminal."""
+def summary(results: Results, pairs: list[Pair], record: Results | None, baseline: str = "grpo") -> str:
+    """Everything that was measured, as one text for a terminal; differences are from the baseline."""
     if results.runs.empty:
         return "Nothing was run."
     judged = judge(results.runs, pairs)
@@ -323,7 +323,7 @@ def summary(results: Results, pairs: list[Pair], record: Results | None) -> str:
     sections = {
         f"{meta['experiment']}, {results.title}": f"commit {', '.join(meta['commit'])}",
         "Measured: test score, %, mean ± 95 % t-interval": _noted(measured(results.runs), results.runs),
-        "Paired differences of the macro-average, points": _noted(differences(results.runs), results.runs),
+        "Paired differences of the macro-average, points": _noted(differences(results.runs, baseline), results.runs),
         "Budgets, mean over runs": text(budgets(results.runs)),
         "Controllers, all updates": text(controllers(results.traces, meta["params"]), columns=7),
         "Claims": verdicts(judged, pairs),
@@ -339,11 +339,11 @@ def _noted(table: pd.DataFrame, runs: pd.DataFrame) -> str:
     return "\n\n".join([text(table.rename_axis(columns=None)), *([fill(note)] if note else [])])
 
 
-def write_summary(results: Results, pairs: list[Pair], record: Results | None) -> Path:
+def write_summary(results: Results, pairs: list[Pair], record: Results | None, baseline: str = "grpo") -> Path:
     """Write the summary beside the runs, as `summary.txt`."""
     folder = paths.runs() / results.meta["experiment"] / results.meta["profile"]
     file = folder / "summary.txt"
-    file.write_text(summary(results, pairs, record) + "\n", encoding="utf-8")
+    file.write_text(summary(results, pairs, record, baseline) + "\n", encoding="utf-8")
     return file
 
 

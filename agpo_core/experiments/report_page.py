@@ -43,9 +43,10 @@ pre { overflow-x: auto; background: #f6f6f6; padding: 0.6rem; font-size: 0.8rem;
 </head>
 <body>
 <h1>AGPO and REINFORCE++: all results</h1>
-<p>Everything below was measured on small models and procedural tasks under the profile <b>{{ profile }}</b>, unless an item
-says otherwise. The numbers are not comparable with the papers' own. A claim is <i>supported</i> or <i>contradicted</i> if the
-interval of its difference lies on one side of zero after Holm's correction, else <i>inconclusive</i>.</p>
+<p>Everything below was measured on small models and procedural tasks under the profile <b>{{ profile }}</b>, unless an
+item says otherwise. The numbers are not comparable with the papers' own. A claim is <i>supported</i> or
+<i>contradicted</i> if the interval of its difference lies on one side of zero after Holm's correction, else
+<i>inconclusive</i>.</p>
 <ul>
 {% for section in sections %}<li><a href="#{{ section.name }}">{{ section.title }}</a>: {{ section.asks }}</li>
 {% endfor %}<li><a href="#claims">All claims</a></li>
@@ -59,7 +60,9 @@ interval of its difference lies on one side of zero after Holm's correction, els
 <h2 id="claims">All claims</h2>
 <div class="wide"><table class="claims">
 <tr><th>#</th><th>where</th><th>the paper says</th><th>here</th></tr>
-{% for claim in claims %}<tr><td>{{ claim.number }}</td><td>{{ claim.place }}</td><td>{{ claim.says }}</td><td>{{ claim.here }}</td></tr>
+{% for claim in claims %}<tr>
+<td>{{ claim.number }}</td><td>{{ claim.place }}</td><td>{{ claim.says }}</td><td>{{ claim.here }}</td>
+</tr>
 {% endfor %}</table></div>
 </body>
 </html>

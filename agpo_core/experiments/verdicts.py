@@ -135,7 +135,7 @@ def judge(runs: pd.DataFrame, pairs: list[Pair]) -> pd.DataFrame:
     rows = []
     for pair, gap, raw, adjusted, family in zip(pairs, gaps, frame["p"], frame["p_holm"], frame["family"], strict=True):
         interval = t_interval(gap, TIE)
-        verdict, needed = _verdict(pair, interval, adjusted), None
+        verdict, needed = verdict_of(pair, interval, adjusted), None
         if verdict == "inconclusive" and pair.relation == "above" and family:
             needed = pairs_needed(gap, LEVEL / family)
         rows.append((pair.arm, pair.baseline, *interval, raw, adjusted, family, verdict, needed))
@@ -143,7 +143,8 @@ def judge(runs: pd.DataFrame, pairs: list[Pair]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).astype({"needed": float})
 
 
-def _verdict(pair: Pair, difference: Interval, p_holm: float) -> str:
+def verdict_of(pair: Pair, difference: Interval, p_holm: float) -> str:
+    """The verdict on one difference, as `judge` gives it; p_holm is corrected already."""
     if not pair.claims:
         return "no claim"
     if difference.n == 0:

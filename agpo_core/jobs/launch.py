@@ -15,12 +15,10 @@ import importlib.util
 import json
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -52,7 +50,6 @@ REMEDIES = {  # words at the end of a log, in lower case -> what to do about the
 KILLED = (128 + 9, 256 - 9)  # exit status after SIGKILL, of a job and of a rank as DeepSpeed reports it
 ASKED = (128 + 15, 128 + 2)  # exit status after SIGTERM or SIGINT
 SILENCE_LIMIT = 1800.0  # seconds
-LOCK_WAIT = 60.0  # seconds before a message names the lock of an extension's build
 
 
 def remedy(words: str) -> str:
@@ -158,7 +155,7 @@ def launch(
         ValueError: an argument is out of range or does not fit the launcher.
         FileNotFoundError: a `config.yaml` or the hostfile is missing.
         OSError: the port is in use, or the disk is full.
-        RuntimeError: DeepSpeed or its C++ compiler is missing.
+        RuntimeError: DeepSpeed is missing.
         FolderError: another process trains a run, or a run.json is damaged.
         JobFailed: jobs ended without a finished run.
     """
@@ -372,14 +369,6 @@ def _check_machine(master_port: int | None) -> None:
     """Raise at once where DeepSpeed would fail after a while and with a less clear message."""
     if importlib.util.find_spec("deepspeed") is None:
         raise RuntimeError("launcher 'deepspeed' needs the package deepspeed: install it, or use 'python'.")
-    if environment().get("DS_ACCELERATOR") == "cpu":
-        compiler = shlex.split(os.environ.get("CXX", "c++"))[0]
-        if shutil.which(compiler) is None:
-            raise RuntimeError(
-                "on a CPU, launcher 'deepspeed' builds an extension, but there is no C++ compiler "
-                f"{compiler!r}: install g++ or clang, set CXX, or use launcher='python'."
-            )
-        _remove_abandoned_locks()
     if master_port is not None:
         try:
             socket.create_server(("", master_port)).close()
@@ -390,44 +379,6 @@ def _check_machine(master_port: int | None) -> None:
                 "process that listens there, choose another port, or leave master_port out to "
                 "use a free one",
             ) from error
-
-
-def _remove_abandoned_locks() -> None:
-    """Remove the locks of extension builds that were killed, because later builds would wait for them for ever."""
-    for lock in _abandoned_locks():
-        lock.unlink(missing_ok=True)
-
-
-def _abandoned_locks() -> list[Path]:
-    """Locks of extension builds that no process has open; a running build has its own open (torch.utils.file_baton)."""
-    from torch.utils.cpp_extension import get_default_build_root
-
-    build_root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()).resolve()
-    locks = [*build_root.glob("*/lock"), *build_root.glob("*/*/lock")]
-    held = set()  # without /proc, abandoned locks cannot be told from others
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*") if locks else ():
-        with contextlib.suppress(OSError):  # it was closed meanwhile, or is another user's
-            held.add(os.readlink(descriptor))
-    return [lock for lock in locks if held and str(lock) not in held]
-
-
-@contextlib.contextmanager
-def name_stale_locks():
-    """Print after a minute which abandoned lock a rank started by hand may wait for; `launch` removes such locks."""
-
-    def say() -> None:
-        for lock in _abandoned_locks():
-            print(f"{lock} was left by a build that was killed, and DeepSpeed waits for it: delete it.",
-                  file=sys.stderr, flush=True)  # fmt: skip
-
-    timer = threading.Timer(LOCK_WAIT, say)
-    timer.daemon = True
-    if "LOCAL_RANK" in os.environ:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _free_port() -> int:

@@ -112,6 +112,7 @@ def make_accelerator(config: TrainConfig):
     cuda = torch.cuda.is_available()
     if not cuda:
         os.environ["DS_ACCELERATOR"] = os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+        _leave_out_extensions()
     plugin = DeepSpeedPlugin(
         hf_ds_config={
             "train_micro_batch_size_per_gpu": 1,  # unused: the loop makes its own batches
@@ -124,3 +125,13 @@ def make_accelerator(config: TrainConfig):
     )
     backend = InitProcessGroupKwargs(backend="nccl" if cuda else "gloo")
     return Accelerator(**common, deepspeed_plugin=plugin, kwargs_handlers=[backend])
+
+
+def _leave_out_extensions() -> None:
+    """Keep DeepSpeed from compiling an extension for CPUs, which takes a minute and a compiler, and is not used here.
+
+    It holds kernels for all-reduces of inference; training reduces with gloo.
+    """
+    import deepspeed.ops
+
+    deepspeed.ops.__compatible_ops__ = {"deepspeed_shm_comm": False}

@@ -156,7 +156,7 @@ def _train_and_record(config: TrainConfig, run_dir: Path) -> None:
         close(128 + signal.Signals[name], f"stopped by {name} within an update", status="interrupted")
 
     try:
-        with Interrupts(noted) as interrupts, launch.name_stale_locks():
+        with Interrupts(noted) as interrupts:
             train(config, run_dir, interrupts=interrupts, progress=True)
             files = folder.inventory(run_dir)
     except Interrupted as stopped:

@@ -92,6 +92,11 @@ def test_a_missing_parameter_is_named(launched, params):
         grid.plan(NAME, params)
 
 
+def test_the_parameters_of_a_record_can_be_planned_though_it_is_older_than_some(launched, params):
+    older = {name: value for name, value in params.items() if name not in grid.YOUNG}
+    assert [job.folder for job in grid.plan(NAME, older)] == [job.folder for job in grid.plan(NAME, params)]
+
+
 @pytest.mark.parametrize("model", ["tiny-qwen3-a", "outputs/models/nowhere-1", "./nowhere", "nobody/such-a-model"])
 def test_a_start_that_no_run_could_load_is_refused_before_any_is_started(launched, params, model):
     chosen = params | {"methods": ["grpo"], "models": [model, "tiny-qwen2-a"]}

@@ -1,9 +1,12 @@
 """Predictions are answered by the numbers of the runs that are shown."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from agpo_core.experiments import predictions
+from agpo_core.comparison import paired, t_interval
+from agpo_core.experiments import leverage, predictions, records, stability
+from agpo_core.experiments.grid import ARMS
 from agpo_core.experiments.records import Results
 
 PARAMS = {
@@ -112,3 +115,40 @@ def test_the_freed_radius_is_told_with_its_difference_or_its_lack():
         "AGPO scores 70.0 %, and AGPO with H/EMA(H) scores 71.0 %. The paired difference is +1.0 ± 2.5 points" in text
     )
     assert "no record" in predictions.freed_radius(None) and "no record" in predictions.freed_radius(results(["agpo"]))
+
+
+RECORDS = {
+    predictions.of_table4: "agpo_table4_signal_ablation",
+    predictions.of_table5: "agpo_table5_robust_dispersion",
+}
+RECORDED = all(records.load(name, "tiny") for name in RECORDS.values())
+
+
+@pytest.mark.skipif(not RECORDED, reason="there is no record")
+def test_the_answers_on_tables_4_and_5_are_the_numbers_of_their_records():
+    table4, table5 = (records.load(name, "tiny") for name in RECORDS.values())
+    radius, temperature, clipped, score = sentences(predictions.of_table4(table4))
+    found = leverage.leverage(table4.traces, table4.meta["params"]).groupby("arm")
+    factors = found["epsilon_factor"].median()
+    largest = (np.log(factors).abs()).idxmax()
+    assert f"204 updates): {ARMS[largest].title} {factors[largest]:.3f} (" in radius
+    assert temperature.startswith("2. Down") and "AGPO − D_step" not in temperature
+    gap = stability.contrasts(table4).set_index(["arm", "measure"]).loc[("agpo_no_step_kl", stability.CLIPPED)]
+    assert f"AGPO − D_step {gap['mean']:+.2f} [" in clipped
+    halves = [t_interval(paired(table4.runs, arm, "agpo")) for arm in leverage.MASKED]
+    reach = max(max(abs(gap.low), abs(gap.high)) for gap in halves)
+    assert f"No interval reaches farther than {reach:.1f} points" in score
+    vanishing, pulls, restless, score = sentences(predictions.of_table5(table5))
+    assert "in 71.9% of all groups" in vanishing and "AGPO, MAD 71%" in vanishing
+    assert "With 2 right of 8" in pulls and "2.34 under the IQR" in pulls
+    ratio = stability.contrasts(table5).set_index(["arm", "measure"]).loc[("agpo_iqr", stability.VARIANCE)]
+    assert f"AGPO, IQR × {ratio['mean']:.2f} [" in restless
+    assert f"AGPO, MAD {t_interval(paired(table5.runs, 'agpo_mad', 'agpo')).text('+')} points" in score
+
+
+@pytest.mark.skipif(not RECORDED, reason="there is no record")
+@pytest.mark.parametrize("answer", RECORDS)
+@pytest.mark.parametrize("arms", [["start"], ["start", "agpo"], ["agpo_mad", "agpo_no_skewness"]])
+def test_tables_4_and_5_with_arms_left_out_name_what_was_not_run(answer, arms):
+    text = answer(records.load(RECORDS[answer], "tiny").only(arms))
+    assert "Not answered: not run were" in text or "Nothing was run" in text

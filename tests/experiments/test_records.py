@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from agpo_core import paths
+from agpo_core import paths, provenance
 from agpo_core.config import TrainConfig
 from agpo_core.experiments import records
 from agpo_core.experiments.grid import ARMS
@@ -13,12 +13,11 @@ from agpo_core.recipes import RECIPES
 @pytest.fixture(scope="module")
 def traces():
     """The traces of the records in which every recipe was trained."""
-    names = ("methods_overview", "recipes_learn", "mixed_scaling")
-    there = [
-        name for name in names if (paths.reference() / "tiny" / name).is_dir()
-    ]  # a missing record fails its recipes
+    names = ("methods_overview", "agpo_table4_signal_ablation", "agpo_table5_robust_dispersion", "mixed_scaling")
+    there = [name for name in names if (paths.reference() / "tiny" / name).is_dir()]  # the others fail their recipes
     found = [records.load(name, "tiny").traces for name in there]
     traces = pd.concat(found, ignore_index=True)
+    traces = traces.drop_duplicates(["arm", "seed", "start", "update"])  # AGPO's runs stand in several records
     return traces.assign(method=[ARMS[arm].method for arm in traces["arm"]])
 
 
@@ -40,3 +39,16 @@ def test_a_row_has_the_number_of_its_own_tasks_problems(sizes, rows):
     test = {"macro": 0.5, "problems": sizes, "score": {"a": 0.25, "b": 0.75}}
     found = records._run_rows({}, [], {"test": test}, TrainConfig(), {"hash": ""})
     assert [row["problems"] for row in found] == rows
+
+
+def test_the_kept_samples_are_the_first_of_a_runs_first_and_last_update(tmp_path):
+    for update, completion in ((1, "a"), (1, "b"), (1, "c"), (2, "d"), (3, "e"), (3, "f"), (3, "g")):
+        provenance.append_jsonl(tmp_path / "samples.jsonl", {"update": update, "completion": completion})
+    kept = records._first_and_last(tmp_path, 2)
+    assert [line["completion"] for line in kept] == ["a", "b", "e", "f"]
+    assert records._first_and_last(tmp_path, 0) == [] == records._first_and_last(tmp_path / "nowhere", 2)
+
+
+def test_samples_of_arms_that_are_not_shown_are_left_out():
+    meta = {"samples": [{"arm": "grpo", "completion": "a"}, {"arm": "agpo", "completion": "b"}], "warnings": []}
+    assert records.Results(meta=meta).only(["agpo"]).meta["samples"] == [{"arm": "agpo", "completion": "b"}]

@@ -467,10 +467,8 @@ def test_arguments_that_cannot_work_are_refused(run, arguments, message):
 
 @pytest.fixture
 def deepspeed_at_hand(monkeypatch):
-    """As if DeepSpeed and a compiler were installed."""
+    """As if DeepSpeed were installed."""
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setenv("CXX", sys.executable)
-    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
 
 
 def test_a_missing_hostfile_is_named(run, tmp_path):
@@ -499,28 +497,10 @@ def test_each_deepspeed_job_gets_a_free_port(run, deepspeed_at_hand, monkeypatch
     assert len(ports) == 2 and all(1024 <= port <= 65535 for port in ports)
 
 
-def test_deepspeed_on_a_cpu_without_a_compiler_is_refused(run, deepspeed_at_hand, monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(RuntimeError, match="no C\\+\\+ compiler 'no-such-compiler': install g"):
-        launch.launch([run("a", FINISH)], "deepspeed", ranks=2)
-
-
 def test_deepspeed_not_installed_is_told(run, monkeypatch):
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="needs the package deepspeed"):
         launch.launch([run("a", FINISH)], "deepspeed")
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux's /proc")
-def test_the_lock_of_a_killed_extension_build_is_removed_and_a_held_one_kept(monkeypatch, tmp_path):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    locks = [tmp_path / "abandoned" / "lock", tmp_path / "held" / "lock"]
-    for lock in locks:
-        lock.parent.mkdir()
-        lock.touch()
-    with open(locks[1]):
-        launch._remove_abandoned_locks()
-        assert [lock.exists() for lock in locks] == [False, True]
 
 
 def test_a_run_is_finished_when_its_record_says_so(tmp_path):
@@ -658,22 +638,3 @@ def test_a_job_asked_to_leave_from_outside_goes_on_when_launched_again():
 def test_a_line_that_is_none_of_metrics_is_not_shown(tmp_path, line):
     (tmp_path / "metrics.jsonl").write_text(line + "\n")
     assert launch.last_row(tmp_path / "metrics.jsonl") == {}
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux's /proc")
-def test_a_stale_lock_that_a_rank_by_hand_waits_for_is_named(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setattr(launch, "LOCK_WAIT", 0.1)
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    (tmp_path / "build").mkdir()
-    (tmp_path / "build" / "lock").touch()
-    said = ""
-    with launch.name_stale_locks():
-        deadline = time.monotonic() + 10
-        while "delete it" not in said and time.monotonic() < deadline:
-            time.sleep(0.05)
-            said += capsys.readouterr().err
-    assert (
-        f"{tmp_path / 'build' / 'lock'} was left by a build that was killed, and DeepSpeed waits for it: delete" in said
-    )
-    assert (tmp_path / "build" / "lock").exists()

@@ -7,6 +7,7 @@ Example:
 
 from agpo_core.experiments.plots import alt
 from agpo_core.experiments.plots.bias import bias_curves, bias_decay, bias_signs, binary_weights
+from agpo_core.experiments.plots.claims import claims_overview
 from agpo_core.experiments.plots.convergence import convergence_clipping, convergence_constants, convergence_rates
 from agpo_core.experiments.plots.kl import (
     kl_descents,
@@ -28,7 +29,17 @@ from agpo_core.experiments.plots.learn import (
 from agpo_core.experiments.plots.loop import clip_map, probe_train_loop
 from agpo_core.experiments.plots.methods import method_curves, method_scores
 from agpo_core.experiments.plots.picture import show
+from agpo_core.experiments.plots.reading import three_runs
+from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
+from agpo_core.experiments.plots.signals import masked_courses, signal_leverage
+from agpo_core.experiments.plots.traces import (
+    radius_factors,
+    radius_traces,
+    temperature_lags,
+    temperature_starts,
+    temperature_traces,
+)
 
 __all__ = [
     "alt",
@@ -38,6 +49,7 @@ __all__ = [
     "binary_advantages",
     "binary_dispersions",
     "binary_weights",
+    "claims_overview",
     "clip_map",
     "clip_radius",
     "controller_traces",
@@ -54,10 +66,20 @@ __all__ = [
     "kl_running_means",
     "learning_curves",
     "main_results",
+    "masked_courses",
     "method_curves",
     "method_scores",
     "probe_train_loop",
     "prompt_weights",
     "show",
+    "radius_factors",
+    "radius_traces",
+    "robust_dispersion",
+    "signal_leverage",
+    "temperature_lags",
     "temperature_run",
+    "temperature_starts",
+    "temperature_traces",
+    "three_runs",
+    "vanishing_dispersion",
 ]
