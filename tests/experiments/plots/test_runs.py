@@ -8,8 +8,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core.comparison import macro, paired, t_interval
-from agpo_core.experiments import grid, plots, profiles
-from agpo_core.experiments.plots.runs import STYLES
+from agpo_core.experiments import grid, plots
 from agpo_core.experiments.records import Results
 
 FIGURES = [plots.main_results, plots.learning_curves, plots.controller_traces]
@@ -90,9 +89,3 @@ def test_nothing_run_gives_a_figure_that_says_so_and_no_data(draw):
     figure, data = draw(Results())
     assert figure.axes[0].texts[0].get_text() == "nothing to draw" and data.empty
     assert {"score", "dev", "tau"} & set(data.columns)
-
-
-def test_every_arm_of_table_1_has_a_look_of_its_own():
-    methods = profiles.settings("agpo_table1_main_results", "tiny")["methods"]
-    assert set(STYLES) == set(methods) - {"start"}
-    assert len(set(STYLES.values())) == len(STYLES)
