@@ -15,7 +15,7 @@ PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 # One thread per process: faster for the tiny models, and the same rounding on any number of cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup reproduce notebooks test test-slow test-vllm bench lab tiny-models small-model lock clean
+.PHONY: help setup reproduce notebooks test test-slow test-vllm bench lab student tiny-models small-model lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:/ { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -67,8 +67,11 @@ bench: setup  ## Measure time and memory of the estimators, tokens per second of
 	$(PYTHON) bench/throughput.py
 	$(PYTHON) bench/grading.py
 
-lab: setup  ## Open the notebooks in JupyterLab
-	$(PYTHON) -m jupyterlab notebooks
+lab: setup  ## Open the first notebook in JupyterLab, with the whole repository beside it
+	$(PYTHON) -m jupyterlab --notebook-dir=. notebooks/00_start_here.ipynb
+
+student: setup  ## Write the notebooks without solutions to outputs/student/
+	$(PYTHON) -m agpo_core.experiments.student
 
 tiny-models: setup  ## Re-make the tiny models that the package ships
 	$(PYTHON) -m agpo_core.models.tiny_models

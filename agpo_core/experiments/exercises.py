@@ -32,10 +32,17 @@ def check(attempt: Callable, truth: Callable, cases: list[tuple], mistakes: dict
         if not _equal(given, wanted):
             print(f"Not yet: {call} gives {_text(given)}, and should give {_text(wanted)}.")
             for hint, mistaken in (mistakes or {}).items():
-                if _equal(given, torch.as_tensor(mistaken(*case), dtype=torch.float64)):
+                if _gives(mistaken, case, given):
                     print(f"Hint: {hint}")
             return
     print(f"Right, in all {len(cases)} cases.")
+
+
+def _gives(mistaken: Callable, case: tuple, given: torch.Tensor) -> bool:
+    try:
+        return _equal(given, torch.as_tensor(mistaken(*case), dtype=torch.float64))
+    except Exception:  # a mistaken formula need not have a value everywhere
+        return False
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:

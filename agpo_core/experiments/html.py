@@ -1,4 +1,7 @@
-"""An HTML copy of a notebook that needs no network: its equations are MathML, which browsers draw themselves."""
+"""An HTML copy of a notebook that needs no network: its equations are MathML, which browsers draw themselves.
+
+Its pictures keep their alternative text, which nbconvert's own page leaves out.
+"""
 
 import nbconvert
 from jinja2 import pass_context
@@ -6,12 +9,18 @@ from latex2mathml.converter import convert
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 
-# nbconvert's page without the scripts that it would fetch: for equations, for diagrams, for widgets.
+# nbconvert's page without the scripts that it would fetch: for equations, for diagrams, for widgets; and a picture with
+# its alternative text.
 PAGE = """{% extends "lab/index.html.j2" %}
 {% block html_head_js %}{% endblock %}
 {% block html_head_js_mathjax %}{% endblock %}
 {% block html_head_js_mermaidjs %}{% endblock %}
 {% block jupyter_widgets %}{% endblock %}
+{% block data_png %}<div class="jp-RenderedImage jp-OutputArea-output">
+<img src="data:image/png;base64,{{ output.data['image/png'] }}"
+{%- set width = output | get_metadata('width', 'image/png') -%}
+{%- if width is not none %} width="{{ width | escape_html }}"{% endif %}
+alt="{{ (output | get_metadata('alt', 'image/png') or '') | escape_html }}"></div>{% endblock %}
 """
 
 

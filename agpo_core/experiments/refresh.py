@@ -3,6 +3,8 @@
     python -m agpo_core.experiments.refresh                            all notebooks
     python -m agpo_core.experiments.refresh agpo_table1_main_results   one
 
+Before that, each gets what all notebooks share: times, links, folded solutions (see `layout`).
+
 A notebook's own parameter cell says `profile = "tiny"` and, where it has a `run_mode`, `"replay"`.
 """
 
@@ -12,6 +14,7 @@ import nbformat
 from nbclient import NotebookClient
 
 from agpo_core import paths
+from agpo_core.experiments import layout
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -27,6 +30,7 @@ def refresh(name: str) -> None:
     """
     path = paths.notebooks() / f"{name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
+    layout.arrange(notebook, name)
     client = NotebookClient(
         notebook, kernel_name="python3", timeout=None, record_timing=False, coalesce_streams=True,
         resources={"metadata": {"path": str(paths.notebooks())}},

@@ -54,6 +54,11 @@ def test_a_known_mistake_gets_its_hint_and_another_one_none(capsys):
     assert "Hint" not in capsys.readouterr().out
 
 
+def test_a_mistake_without_a_value_in_a_case_is_passed_over(capsys):
+    check(lambda x: 1.0, double, [(0.0,)], {"You divided by x.": lambda x: 1 / x, "You forgot x.": lambda x: 1.0})
+    assert capsys.readouterr().out.endswith("Hint: You forgot x.\n")
+
+
 def test_a_list_of_another_length_is_wrong(capsys):
     check(lambda x: [x, x], lambda x: [x], [(1.0,)])
     assert "gives [1.000, 1.000], and should give [1.000]" in capsys.readouterr().out

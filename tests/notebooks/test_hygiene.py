@@ -1,5 +1,6 @@
 """Notebooks as they are committed: executed in order, portable, small."""
 
+import copy
 import re
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import nbformat
 import pytest
 
 from agpo_core import paths
-from agpo_core.experiments import grid
+from agpo_core.experiments import grid, layout, published
 
 FILES = sorted(paths.notebooks().glob("*.ipynb"))
 
@@ -57,11 +58,20 @@ def test_no_path_of_a_machine_is_in_it(notebook):
     assert "../" not in "\n".join(cell.source for cell in code(notebook))
 
 
-def test_a_cell_that_plots_ends_its_figure_with_show_and_asserts_on_its_data(notebook):
+def test_a_cell_that_plots_shows_its_figure_with_words_and_asserts_on_its_data(notebook):
     for cell in code(notebook):
         if "= plots." in cell.source:
-            after = cell.source.split("plt.show()\n")
-            assert len(after) == 2 and "assert " in after[1], cell.source
+            figure, after = re.split(r"plots\.show\(figure, plots\.alt\.", cell.source)
+            assert re.search(r"= plots\.(\w+)\(", figure)[1] == re.match(r"\w+", after)[0], cell.source
+            assert "assert " in after, cell.source
+
+
+def test_every_picture_says_what_it_shows(notebook):
+    for cell in code(notebook):
+        for output in cell.outputs:
+            if "image/png" in output.get("data", {}):
+                words = output.metadata["image/png"]["alt"]
+                assert len(words.split()) > 10 and words.endswith(".") and "nan" not in words.lower().split(), words
 
 
 def test_parameters_are_checked_and_their_names_read_by_the_files_of_this_notebook(notebook, request):
@@ -112,10 +122,65 @@ def test_no_magic_and_no_shell(notebook):
         assert not re.search(r"(?m)^\s*[%!]", cell.source), cell.source
 
 
-def test_exercises_have_solutions(notebook):
+def test_exercises_have_solutions_and_hints_at_known_mistakes(notebook):
     checks = [cell for cell in code(notebook) if "exercises.check(" in cell.source]
     solutions = [cell for cell in checks if "solution" in cell.metadata.get("tags", [])]
     assert len(checks) == 2 * len(solutions)
+    for cell in checks:
+        if cell not in solutions:
+            assert re.search(r"exercises\.check\(.*(mistakes|MISTAKES)\)", cell.source), cell.source
+
+
+def test_solutions_are_folded(notebook):
+    for cell in code(notebook):
+        if "solution" in cell.metadata.get("tags", []):
+            assert cell.metadata["jupyter"] == {"outputs_hidden": True, "source_hidden": True}
+
+
+def test_a_notebook_has_what_all_share(notebook, request):
+    """Times, links, tags and slides are what `layout` gives; `make notebooks` writes them."""
+    again = copy.deepcopy(notebook)
+    layout.arrange(again, request.node.callspec.params["notebook"].stem)
+    for cell, arranged in zip(notebook.cells, again.cells, strict=True):
+        assert cell == arranged, cell.source
+
+
+def test_the_first_cell_says_how_long_it_takes_and_the_last_one_links_in_the_order_of_the_items(notebook, request):
+    name = request.node.callspec.params["notebook"].stem
+    (item,) = [item for item in published.items() if item.notebook == name] or [None]
+    if item:
+        line = f"**Time.** About {item.to_read} minutes to read; the cells take {item.to_run}."
+        assert line in notebook.cells[0].source.split("\n\n")
+    there = [item.notebook for item in published.items() if (paths.notebooks() / f"{item.notebook}.ipynb").is_file()]
+    names = ["00_start_here", *there]
+    here = names.index(name)
+    wanted = [f"{stem}.ipynb" for stem in (*names[max(here, 2) - 1 : here], *names[here + 1 : here + 2])]
+    last = notebook.cells[-1].source
+    assert re.findall(r"\]\(([^)]+)\)", last) == [*wanted, *(["00_start_here.ipynb"] if here else [])], last
+
+
+def test_every_link_arrives(notebook):
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            for target in re.findall(r"\]\((?!http)([^)#\s]+)[^)]*\)", cell.source):
+                assert (paths.notebooks() / target).exists(), target
+
+
+def test_no_cell_of_a_lesson_begins_a_section_in_its_middle():
+    for file in FILES:
+        if file.stem.startswith(layout.LESSON):
+            for cell in nbformat.read(file, as_version=4).cells:
+                assert "\n## " not in cell.source, cell.source
+
+
+def test_the_page_for_teachers_lists_every_exercise():
+    page = (paths.notebooks() / "TEACHING.md").read_text(encoding="utf-8")
+    cells = [cell for file in FILES for cell in code(nbformat.read(file, as_version=4))]
+    exercises = [cell.source for cell in cells if "exercise" in cell.metadata.get("tags", [])]
+    asked = [re.search(r"exercises\.check\((\w+)", source)[1] for source in exercises]
+    assert sorted(asked) == sorted(re.findall(r"(?m)^\|[^|]*\| `(\w+)` \|", page))
+    for target in re.findall(r"\]\(([^)]+)\)", page):
+        assert (paths.notebooks() / target).is_file(), target
 
 
 def test_provenance_is_left_out_of_the_comparison(notebook):

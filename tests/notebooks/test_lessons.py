@@ -1,6 +1,5 @@
 """The lessons run to their end with other parameters than those that their texts are written for."""
 
-import matplotlib.pyplot
 import nbformat
 import pytest
 
@@ -41,7 +40,6 @@ MUST_SAY = ("learn_01_group_advantages", "learn_02_controllers")  # small draws 
 @pytest.mark.parametrize(("notebook", "changed"), OTHER)
 def test_a_lesson_with_other_parameters_says_what_no_longer_holds(notebook, changed, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(paths, "runs", lambda: tmp_path)
-    monkeypatch.setattr(matplotlib.pyplot, "show", matplotlib.pyplot.close)
     document = nbformat.read(paths.notebooks() / f"{notebook}.ipynb", as_version=4)
     namespace = {"In": [""]}
     for cell in document.cells:

@@ -1,5 +1,11 @@
-"""One function per figure. Each returns the figure and the data that it draws, for asserts."""
+"""One function per figure. Each returns the figure and the data that it draws, for asserts and for the words in `alt`.
 
+Example:
+    >>> figure, drawn = plots.main_results(results)  # doctest: +SKIP
+    >>> plots.show(figure, plots.alt.main_results(drawn))  # doctest: +SKIP
+"""
+
+from agpo_core.experiments.plots import alt
 from agpo_core.experiments.plots.bias import bias_curves, bias_decay, bias_signs, binary_weights
 from agpo_core.experiments.plots.claims import claims_overview
 from agpo_core.experiments.plots.convergence import convergence_clipping, convergence_constants, convergence_rates
@@ -22,6 +28,7 @@ from agpo_core.experiments.plots.learn import (
 )
 from agpo_core.experiments.plots.loop import clip_map, probe_train_loop
 from agpo_core.experiments.plots.methods import method_curves, method_scores
+from agpo_core.experiments.plots.picture import show
 from agpo_core.experiments.plots.reading import three_runs
 from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
@@ -35,6 +42,7 @@ from agpo_core.experiments.plots.traces import (
 )
 
 __all__ = [
+    "alt",
     "bias_curves",
     "bias_decay",
     "bias_signs",
@@ -63,6 +71,7 @@ __all__ = [
     "method_scores",
     "probe_train_loop",
     "prompt_weights",
+    "show",
     "radius_factors",
     "radius_traces",
     "robust_dispersion",

@@ -7,11 +7,11 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from agpo_core.experiments.plots.style import BLUE, GREEN, PLAIN, RED
+from agpo_core.experiments.plots.style import BLUE, GREY, PLAIN, RED
 from agpo_core.theory import convergence
 
-STYLES = {  # arm -> colour, line, marker, filled
-    "one_step": (GREEN, "-", "s", True),
+STYLES = {  # arm -> colour, line, marker, filled; the fixed radius is GRPO's, the adaptive one AGPO's
+    "one_step": (GREY, "-", "s", True),
     "fixed": (BLUE, "-", "o", True),
     "adaptive": (RED, "-", "D", True),
     "fixed_cosine": (BLUE, ":", "o", False),

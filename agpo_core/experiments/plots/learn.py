@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from agpo_core.advantages import dr_grpo_advantages, group_advantages, leave_one_out_advantages
 from agpo_core.controllers import AdaptiveClip, AdaptiveTemperature, ClipSignals
 from agpo_core.experiments.plots.style import BLUE, GREEN, ORANGE, PLAIN, PURPLE
+from agpo_core.experiments.plots.style import LOOKS as METHODS
 from agpo_core.probe import DISPERSIONS, ProbeState, dispersion, prompt_statistics
 
 # estimator -> its function, colour, line, marker
 ESTIMATORS = {
-    "leave-one-out": (leave_one_out_advantages, GREEN, "-", "^"),
-    "Dr. GRPO": (dr_grpo_advantages, ORANGE, "--", "s"),
-    "GRPO": (group_advantages, BLUE, "-", "o"),
+    "leave-one-out": (leave_one_out_advantages, *METHODS["rloo"][:3]),
+    "Dr. GRPO": (dr_grpo_advantages, *METHODS["dr_grpo"][:3]),
+    "GRPO": (group_advantages, *METHODS["grpo"][:3]),
 }
 LOOKS = {"std": (BLUE, "-", "o"), "mad": (ORANGE, "--", "s"), "iqr": (GREEN, ":", "^")}
 STARTS = {"zero": (BLUE, "-"), "first": (ORANGE, "--"), "debiased": (GREEN, ":")}

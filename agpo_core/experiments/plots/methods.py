@@ -1,4 +1,4 @@
-"""Figures of all methods at one budget. Each family of methods has a colour; its members differ by marker and line."""
+"""Figures of all methods at one budget. A method looks as `style.LOOKS` says."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -7,18 +7,17 @@ from matplotlib.figure import Figure
 
 from agpo_core.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
-from agpo_core.experiments.plots.runs import dev_points, finish_scores, known
-from agpo_core.experiments.plots.style import BLUE, BROWN, GREEN, GREY, PLAIN, PURPLE, RED
+from agpo_core.experiments.plots.runs import after_the_start, dev_points, finish_scores, known
+from agpo_core.experiments.plots.style import GREY, LOOKS, PLAIN, line, mark
 from agpo_core.experiments.records import Results
 
-FAMILIES = {  # title: colour, arms
-    "group baselines": (BLUE, ("grpo", "dr_grpo", "rloo", "remax")),
-    "REINFORCE++": (GREEN, ("reinforce_pp", "reinforce_pp_k", "reinforce_pp_baseline")),
-    "critic, or offline": (BROWN, ("ppo", "ppo_critic", "adaptive_kl_ppo", "dpo")),
-    "AGPO": (RED, ("agpo", "grpo_ats", "agpo_no_ats", "agpo_official_code")),
-    "AGPO, ours": (PURPLE, ("agpo_global", "agpo_part_probe", "agpo_free_probe")),
+MEMBERS = {  # family -> its methods, in the order of the panels' legends
+    "group baselines": ("grpo", "dr_grpo", "rloo", "remax"),
+    "REINFORCE++": ("reinforce_pp", "reinforce_pp_k", "reinforce_pp_baseline"),
+    "critic, or offline": ("ppo", "ppo_critic", "adaptive_kl_ppo", "dpo"),
+    "AGPO": ("agpo", "grpo_ats", "agpo_no_ats", "agpo_official_code"),
+    "AGPO, ours": ("agpo_global", "agpo_part_probe", "agpo_free_probe"),
 }
-MARKERS, LINES = ("o", "s", "^", "D"), ("-", "--", ":", "-.")
 SCORES = ["family", "score", "half", "n", "gap", "gap_half", "pairs"]
 
 
@@ -30,7 +29,7 @@ def method_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
     """
     runs, scores = results.runs, macro(results.runs)
     rows = {}
-    for family, (_, arms) in FAMILIES.items():
+    for family, arms in MEMBERS.items():
         present = sorted((arm for arm in arms if arm in set(arms_of(runs))), key=lambda arm: -scores[arm].mean())
         for arm in present:
             gap = t_interval(paired(runs, arm, "grpo") if arm != "grpo" else [])
@@ -41,13 +40,13 @@ def method_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
             1, 2, figsize=(9, 1.4 + 0.27 * len(data)), sharey=True, layout="constrained"
         )
         for y, (arm, row) in enumerate(data.iterrows()):
-            color, arms = FAMILIES[row["family"]]
-            mark = {"fmt": MARKERS[arms.index(arm)], "color": color, "markersize": 6, "capsize": 3, "elinewidth": 1.5}
             spread = y + np.linspace(-0.2, 0.2, len(scores[arm]) + 2)[1:-1]
-            left.scatter(scores[arm], spread, s=7, color=color, alpha=0.4, linewidth=0)
-            left.errorbar(row["score"], y, xerr=known(row["half"]), zorder=3, **mark)
+            left.scatter(scores[arm], spread, s=7, color=LOOKS[arm].color, alpha=0.4, linewidth=0)
+            left.errorbar(row["score"], y, xerr=known(row["half"]), **mark(arm, markersize=6))
             if row["pairs"]:
-                right.errorbar(row["gap"], y, xerr=known(row["gap_half"]), zorder=3, **mark)
+                right.errorbar(row["gap"], y, xerr=known(row["gap_half"]), **mark(arm, markersize=6))
+            elif arm == "grpo":
+                right.plot(0, y, markersize=6, **line(arm))
         for boundary in np.flatnonzero(data["family"].to_numpy()[1:] != data["family"].to_numpy()[:-1]):
             for axes in (left, right):
                 axes.axhline(boundary + 0.5, color="0.85", linewidth=0.8)
@@ -67,20 +66,19 @@ def method_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
     data = dev_points(results.traces.dropna(subset=["dev"]))
     with plt.rc_context(PLAIN):
         figure, panels = plt.subplots(
-            1, len(FAMILIES), figsize=(11, 3.3), sharex=True, sharey=True, layout="constrained"
+            1, len(MEMBERS), figsize=(11, 3.8), sharex=True, sharey=True, layout="constrained"
         )
-        for axes, (family, (color, arms)) in zip(panels, FAMILIES.items(), strict=True):
+        for axes, (family, arms) in zip(panels, MEMBERS.items(), strict=True):
             present = [arm for arm in arms if arm in set(data["arm"])]
             if "grpo" not in present:
                 _curve(axes, data, "grpo", "GRPO", 0.0, color=GREY, linestyle="-", marker="", linewidth=2.2, alpha=0.6)
             for i, arm in enumerate(present):
-                style = {"color": color, "linestyle": LINES[arms.index(arm)], "marker": MARKERS[arms.index(arm)]}
-                _curve(axes, data, arm, ARMS[arm].title, 0.012 * (i - (len(present) - 1) / 2), **style)
+                _curve(axes, data, arm, ARMS[arm].title, 0.012 * (i - (len(present) - 1) / 2), **line(arm))
             axes.set(title=family, xlabel="share of horizon")
             axes.set_xticks([0, 0.5, 1.0], ["0", "50 %", "100 %"])
             axes.grid(color="0.93")
-            axes.legend(loc="lower right", fontsize=7)
-        panels[0].set_ylabel("macro-average on dev (%)")
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7.5)
+        after_the_start(panels, data)
         figure.suptitle(f"Learning curves: {results.title}")
     return figure, data
 

@@ -5,11 +5,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from agpo_core.experiments import run_reading
-from agpo_core.experiments.plots.style import PLAIN, RED
+from agpo_core.experiments.plots.style import LOOKS as METHODS
+from agpo_core.experiments.plots.style import PLAIN
 from agpo_core.experiments.records import Results
 
 LOOKS = {  # kind -> colour, line, marker; AGPO has its own colour where it is healthy
-    "healthy": (RED, "-", "D"),
+    "healthy": METHODS["agpo"][:3],
     "collapsed": ("black", "--", "v"),
     "no signal": ("0.55", ":", "o"),
 }

@@ -1,6 +1,6 @@
 """Figures of MAD and IQR in place of the standard deviation (AGPO Table 5): exact for 0/1 rewards, and measured.
 
-As dispersions the three have the colours of `learn.LOOKS`; as arms MAD and IQR have AGPO's, told apart by marker.
+As dispersions the three have the colours of `learn.LOOKS`; as arms MAD and IQR look as `style.LOOKS` says.
 """
 
 import matplotlib.pyplot as plt
@@ -12,13 +12,12 @@ from matplotlib.figure import Figure
 from agpo_core.comparison import paired, t_interval
 from agpo_core.experiments import stability
 from agpo_core.experiments.grid import ARMS
-from agpo_core.experiments.plots.learn import LOOKS
+from agpo_core.experiments.plots.learn import LOOKS as DISPERSIONS
 from agpo_core.experiments.plots.runs import known
-from agpo_core.experiments.plots.style import PLAIN, RED
+from agpo_core.experiments.plots.style import LOOKS, PLAIN, mark
 from agpo_core.experiments.records import Results
 from agpo_core.theory import binary_groups
 
-MARKS = {"agpo_mad": "s", "agpo_iqr": "^"}
 MODE = {"agpo_mad": "mad", "agpo_iqr": "iqr"}
 POINTS = 101  # of a curve
 
@@ -41,7 +40,7 @@ def vanishing_dispersion(group_size: int, seen: pd.DataFrame) -> tuple[Figure, p
     with plt.rc_context(PLAIN):
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
         for mode, curve in data.groupby("mode", sort=False):
-            color, line, _ = LOOKS[mode]
+            color, line, _ = DISPERSIONS[mode]
             left.plot(curve["p"], 100 * curve["collapsed"], color=color, linestyle=line, linewidth=2)
             peak = curve.loc[curve["collapsed"].idxmax()]
             left.annotate(
@@ -49,14 +48,14 @@ def vanishing_dispersion(group_size: int, seen: pd.DataFrame) -> tuple[Figure, p
                 color=color, ha="center", fontsize=9,
             )  # fmt: skip
         for arm, share in seen.groupby("arm")["share"].mean().items():
-            left.axhline(100 * share, color=LOOKS[MODE[arm]][0], linestyle=(0, (4, 4)), linewidth=1)
+            left.axhline(100 * share, color=DISPERSIONS[MODE[arm]][0], linestyle=(0, (4, 4)), linewidth=1)
             left.annotate(
                 f"seen in probes: {share:.0%}", (0.5, 100 * share), xytext=(0, 8 if share < 0.5 else -10),
-                textcoords="offset points", color=LOOKS[MODE[arm]][0], fontsize=8, ha="center",
+                textcoords="offset points", color=DISPERSIONS[MODE[arm]][0], fontsize=8, ha="center",
             )  # fmt: skip
         left.set(xlabel="p, the chance of a right answer", ylabel="groups (%)", ylim=(0, 100), xlim=(0, 1))
         left.set_title("Zero although the rewards differ")
-        for mode, (color, line, marker) in LOOKS.items():
+        for mode, (color, line, marker) in DISPERSIONS.items():
             pulls = binary_groups.pull(group_size, mode)
             right.plot(range(group_size + 1), pulls, color=color, linestyle=line, marker=marker, label=mode)
         right.set(
@@ -79,7 +78,7 @@ def robust_dispersion(results: Results) -> tuple[Figure, pd.DataFrame]:
     Returns:
         The figure; a row an arm and measure: mean, low, high, n. The score's measure is "score".
     """
-    arms = [arm for arm in MARKS if arm in set(results.runs["arm"]) and "agpo" in set(results.runs["arm"])]
+    arms = [arm for arm in MODE if arm in set(results.runs["arm"]) and "agpo" in set(results.runs["arm"])]
     values, rows = stability.per_run(results), []
     scores = {arm: paired(results.runs, arm, "agpo") for arm in arms}
     for arm, gap in scores.items():
@@ -96,10 +95,9 @@ def robust_dispersion(results: Results) -> tuple[Figure, pd.DataFrame]:
                 y = arms.index(row.arm)
                 singles = scores[row.arm] if measure == "score" else _pairs(values[measure], row.arm, measure)
                 spread = y + 0.25 * np.linspace(-1, 1, len(singles) + 2)[1:-1]
-                axes.scatter(singles, spread, s=9, color=RED, alpha=0.45, linewidth=0)
+                axes.scatter(singles, spread, s=9, color=LOOKS[row.arm].color, alpha=0.45, linewidth=0)
                 ends = None if known(row.low) is None else [[row.mean - row.low], [row.high - row.mean]]
-                look = {"fmt": MARKS[row.arm], "color": RED, "markerfacecolor": "white", "markersize": 7}
-                axes.errorbar(row.mean, y, xerr=ends, capsize=3, elinewidth=1.6, zorder=3, **look)
+                axes.errorbar(row.mean, y, xerr=ends, **mark(row.arm, markersize=7))
             axes.axvline(1 if measure in stability.RATIO else 0, color="0.45", linewidth=1)
             axes.grid(axis="x", color="0.92")
             axes.set_axisbelow(True)

@@ -1,8 +1,4 @@
-"""Figures of trained runs: scores, learning curves, controllers.
-
-Each of the four methods has a colour. A control has the colour of its method, and another marker and line, so that
-every figure can be read without colour.
-"""
+"""Figures of trained runs: scores, learning curves, controllers. An arm looks as `style.LOOKS` says."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,19 +7,9 @@ from matplotlib.figure import Figure
 
 from agpo_core.comparison import macro, paired, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
-from agpo_core.experiments.plots.style import BLUE, GREEN, ORANGE, PLAIN, RED
+from agpo_core.experiments.plots.style import LOOKS, PLAIN, line, mark
 from agpo_core.experiments.records import Results
 
-STYLES = {  # arm -> colour, line, marker, filled
-    "grpo": (BLUE, "-", "o", True),
-    "grpo_ats": (ORANGE, "-", "s", True),
-    "agpo_no_ats": (GREEN, "-", "^", True),
-    "agpo": (RED, "-", "D", True),
-    "grpo_matched_updates": (BLUE, "--", "o", False),
-    "grpo_matched_compute": (BLUE, "-.", "s", False),
-    "grpo_narrow": (BLUE, ":", "v", False),
-    "agpo_relative_entropy": (RED, "--", "D", False),
-}
 SCORES = ["score", "half", "n", "gap", "gap_half", "pairs"]
 POINTS = ["arm", "evaluation", "progress", "dev", "half", "n"]
 DRAWN = ["epsilon", "epsilon_raw", "tau", "uncertainty", "uncertainty_baseline", "entropy"]
@@ -33,8 +19,7 @@ METHODS = ("grpo", "grpo_ats", "agpo_no_ats", "agpo")
 def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
     """Macro-average of every arm on test, and its paired difference from GRPO.
 
-    Small marks are runs, large ones their mean with the 95 % t-interval; the dashed line is the mean of the supervised
-    starts.
+    Small marks are runs, large ones their mean with the 95 % t-interval.
 
     Returns:
         The figure; one row per arm: score, half, n, and gap, gap_half, pairs against GRPO.
@@ -42,7 +27,7 @@ def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
     runs = results.runs
     if runs.empty:
         return _blank(), pd.DataFrame(columns=SCORES)
-    arms = [arm for arm in arms_of(runs) if arm in STYLES]
+    arms = [arm for arm in arms_of(runs) if arm != "start"]
     scores = macro(runs)
     rows = {}
     for arm in arms:
@@ -54,16 +39,14 @@ def main_results(results: Results) -> tuple[Figure, pd.DataFrame]:
             1, 2, figsize=(9, 1.6 + 0.38 * len(arms)), sharey=True, layout="constrained"
         )
         for y, arm in enumerate(arms):
-            color, _, marker, filled = STYLES[arm]
-            face = color if filled else "white"
             spread = y + np.linspace(-0.18, 0.18, len(scores[arm]) + 2)[1:-1]
-            left.scatter(scores[arm], spread, s=9, color=color, alpha=0.45, linewidth=0)
-            mark = {"fmt": marker, "color": color, "markerfacecolor": face, "markersize": 7}
-            mark |= {"capsize": 3, "elinewidth": 1.6, "zorder": 3}
+            left.scatter(scores[arm], spread, s=9, color=LOOKS[arm].color, alpha=0.45, linewidth=0)
             row = data.loc[arm]
-            left.errorbar(row["score"], y, xerr=known(row["half"]), **mark)
+            left.errorbar(row["score"], y, xerr=known(row["half"]), **mark(arm, markersize=7))
             if row["pairs"]:
-                right.errorbar(row["gap"], y, xerr=known(row["gap_half"]), **mark)
+                right.errorbar(row["gap"], y, xerr=known(row["gap_half"]), **mark(arm, markersize=7))
+            elif arm == "grpo":
+                right.plot(0, y, markersize=7, **line(arm))
         finish_scores(left, right, scores, arms)
         figure.suptitle(f"Test score, mean and 95 % interval: {results.title}")
     return figure, data
@@ -83,7 +66,7 @@ def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
         return _blank(), pd.DataFrame(columns=POINTS)
     data = dev_points(scored)
     with plt.rc_context(PLAIN):
-        figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+        figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), sharex=True, sharey=True, layout="constrained")
         groups = {
             "methods": [arm for arm in arms_of(data) if arm in METHODS],
             "controls": [arm for arm in arms_of(data) if arm not in METHODS[1:3]],
@@ -94,13 +77,13 @@ def learning_curves(results: Results) -> tuple[Figure, pd.DataFrame]:
                 shift = 0.006 * (i - (len(arms) - 1) / 2)  # so that bars do not cover each other
                 axes.errorbar(
                     curve["progress"] + shift, curve["dev"], yerr=curve["half"].fillna(0),
-                    label=ARMS[arm].title, markersize=4.5, capsize=2, elinewidth=1, **_line(arm),
+                    label=ARMS[arm].title, markersize=4.5, capsize=2, elinewidth=1, **line(arm),
                 )  # fmt: skip
             axes.set(title=title, xlabel="consumed share of the horizon")
             axes.xaxis.set_major_formatter("{x:.0%}")
             axes.grid(color="0.93")
-            axes.legend(loc="lower right")
-        panels[0].set_ylabel("macro-average on dev (%)")
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
+        after_the_start(panels, data)
         figure.suptitle(f"Learning curves: {results.title}")
     return figure, data
 
@@ -142,7 +125,7 @@ def controller_traces(results: Results) -> tuple[Figure, pd.DataFrame]:
         ticks = [0.025, 0.05, 0.1, 0.2, 0.4]
         clip.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         clip.minorticks_off()
-        handles = [plt.Line2D([], [], label=ARMS[arm].title, **_line(arm, "")) for arm in arms]
+        handles = [plt.Line2D([], [], label=ARMS[arm].title, **line(arm, "")) for arm in arms]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(arms))
         clip.set(ylabel="ε", title="Clip radius ε (thin: before its bounds; dashed: bounds)")
         temperature.set(ylabel="τ", title=r"Temperature τ (dashed: $τ_\mathrm{base}$)")
@@ -164,7 +147,7 @@ def _blank() -> Figure:
 
 
 def _trace(axes, arm, mean, low, high, column, thin=None):
-    style = _line(arm, "")
+    style = line(arm, "")
     x = mean.loc[arm].index
     axes.plot(x, mean.loc[arm][column], linewidth=1.8, **style)
     axes.fill_between(
@@ -179,28 +162,45 @@ def _trace(axes, arm, mean, low, high, column, thin=None):
         axes.plot(x, mean.loc[arm][thin], linewidth=0.8, alpha=0.8, **style)
 
 
-def _line(arm: str, marker: str | None = None) -> dict:
-    color, line, own_marker, filled = STYLES[arm]
-    style = {"color": color, "linestyle": line, "marker": own_marker if marker is None else marker}
-    return style if filled else {**style, "markerfacecolor": "white"}
-
-
 def finish_scores(left, right, scores: pd.Series, arms: list[str]) -> None:
-    """Label a figure with scores on the left and paired differences from GRPO on the right, one row per arm."""
+    """Label a figure with scores on the left and paired differences from GRPO on the right, one row per arm.
+
+    The left axis holds the arms. The supervised starts lie far below them: their mean stands above the axis as text,
+    or as a line where it falls among the arms.
+    """
     if "start" in scores.index.get_level_values("arm"):
-        start = scores["start"].mean()
-        left.axvline(start, color="0.45", linestyle="--", linewidth=1)
-        left.annotate(
-            "start", (start, 1), xycoords=("data", "axes fraction"), xytext=(3, -9),
-            textcoords="offset points", color="0.35", fontsize=8,
-        )  # fmt: skip
+        start, (low, high) = scores["start"].mean(), left.get_xlim()
+        if low <= start <= high:
+            left.axvline(start, color="0.45", linestyle="--", linewidth=1)
+        side = "dashed" if low <= start <= high else f"off the axis to the {'left' if start < low else 'right'}"
+        left.set_title(f"supervised starts: {start:.1f} %, {side}", loc="left", fontsize=8.5, color="0.35")
     right.axvline(0, color="0.45", linewidth=1)
+    if "grpo" in arms:
+        right.annotate(
+            "the reference", (0, arms.index("grpo")), xytext=(6, 0), textcoords="offset points", va="center",
+            color="0.35", fontsize=8,
+        )  # fmt: skip
     left.set(yticks=range(len(arms)), yticklabels=[ARMS[arm].title for arm in arms])
     left.set(xlabel="macro-average on test (%)", ylim=(len(arms) - 0.5, -0.5))
     right.set(xlabel="paired difference from GRPO (points)")
     for axes in (left, right):
         axes.grid(axis="x", color="0.92")
         axes.set_axisbelow(True)
+
+
+def after_the_start(panels, data: pd.DataFrame) -> None:
+    """Let the axis of learning curves begin below their first evaluation after the start, which lies far below it."""
+    later = data[data["evaluation"] > 0]
+    label = "macro-average on dev (%)"
+    if not later.empty:
+        half, start = later["half"].fillna(0), data.loc[data["evaluation"] == 0, "dev"].mean()
+        low, high = (later["dev"] - half).min(), (later["dev"] + half).max()
+        room = 0.05 * (high - low) + 0.5
+        if start < low - room:
+            panels[0].set_ylim(low - room, high + room)
+            panels[0].set_xlim(left=later["progress"].min() - 0.12)
+            label += f"\nall begin at {start:.0f} %, below the axis"
+    panels[0].set_ylabel(label)
 
 
 def dev_points(scored: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,4 @@
-"""Figures of AGPO's signals (Table 4): their leverage on ε and τ, beside what masking them does to the score.
-
-An ablation has AGPO's colour; its marker tells it apart.
-"""
+"""Figures of AGPO's signals (Table 4): their leverage on ε and τ, beside what masking them does to the score."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,15 +9,9 @@ from agpo_core.comparison import paired, t_interval
 from agpo_core.experiments.grid import ARMS
 from agpo_core.experiments.leverage import MASKED, controllers_of, leverage, middle, recompute, runs_of
 from agpo_core.experiments.plots.runs import known
-from agpo_core.experiments.plots.style import PLAIN, RED
+from agpo_core.experiments.plots.style import LOOKS, PLAIN, line, mark
 from agpo_core.experiments.records import Results
 
-MARKS = {  # arm -> marker, line; AGPO's colour is red, its marker a diamond (see runs.STYLES)
-    "agpo_no_dispersion": ("s", "--"),
-    "agpo_no_skewness": ("^", "-."),
-    "agpo_no_vote_entropy": ("v", ":"),
-    "agpo_no_step_kl": ("o", (0, (1, 3))),
-}
 DATA = ["factor", "factor_low", "factor_high", "shift", "shift_low", "shift_high", "gap", "half", "pairs"]
 
 
@@ -44,13 +35,12 @@ def signal_leverage(results: Results) -> tuple[Figure, pd.DataFrame]:
         figure, panels = plt.subplots(1, 3, figsize=(9.5, 1.5 + 0.45 * len(MASKED)), sharey=True, layout="constrained")
         for y, arm in enumerate(arms):
             of, row = found[found["arm"] == arm], data.loc[arm]
-            look = {"fmt": MARKS[arm][0], "color": RED, "markerfacecolor": "white", "markersize": 7, "capsize": 3}
-            look |= {"elinewidth": 1.6, "zorder": 3}
+            look = mark(arm, markersize=7)
             for axes, column, name in ((panels[0], "epsilon_factor", "factor"), (panels[1], "tau_shift", "shift")):
-                _points(axes, of[column], y)
+                _points(axes, of[column], y, arm)
                 ends = [[row[name] - row[f"{name}_low"]], [row[f"{name}_high"] - row[name]]]
                 axes.errorbar(row[name], y, xerr=ends, **look)
-            _points(panels[2], gaps[arm], y)
+            _points(panels[2], gaps[arm], y, arm)
             if row["pairs"]:
                 panels[2].errorbar(row["gap"], y, xerr=known(row["half"]), **look)
         panels[0].set(yticks=range(len(arms)), yticklabels=[ARMS[arm].title for arm in arms], xlabel="ε without it / ε")
@@ -82,10 +72,8 @@ def masked_courses(results: Results) -> tuple[Figure, pd.DataFrame]:
     with plt.rc_context(PLAIN):
         figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
         for arm in ("agpo", *MASKED):
-            marker, line = MARKS.get(arm, ("D", "-"))
             course = data[data["arm"] == arm]
-            look = {"color": RED, "linestyle": line, "marker": marker, "markersize": 4.5, "linewidth": 1.4}
-            look |= {"markerfacecolor": RED if arm == "agpo" else "white", "label": ARMS[arm].title}
+            look = {"markersize": 4.5, "linewidth": 1.4, "label": ARMS[arm].title, **line(arm)}
             for axes, column in zip(panels, ("epsilon", "tau"), strict=True):
                 axes.plot(course["update"], course[column], **look)
         panels[0].set(xlabel="update", ylabel="ε", title="Clip radius")
@@ -99,7 +87,8 @@ def masked_courses(results: Results) -> tuple[Figure, pd.DataFrame]:
     return figure, data
 
 
-def _points(axes, values: pd.Series, y: int) -> None:
+def _points(axes, values: pd.Series, y: int, arm: str) -> None:
     """Single values around the line of an arm, spread so that none hides another."""
     spread = y + 0.3 * np.linspace(-1, 1, len(values) + 2)[1:-1]
-    axes.scatter(values.sort_values(), spread, s=6, color=RED, alpha=0.18 if len(values) > 50 else 0.5, linewidth=0)
+    alpha = 0.18 if len(values) > 50 else 0.5
+    axes.scatter(values.sort_values(), spread, s=6, color=LOOKS[arm].color, alpha=alpha, linewidth=0)

@@ -14,19 +14,11 @@ from matplotlib.ticker import PercentFormatter
 from agpo_core.comparison import t_interval
 from agpo_core.experiments import traces
 from agpo_core.experiments.grid import ARMS, arms_of
-from agpo_core.experiments.plots.runs import STYLES as METHODS
 from agpo_core.experiments.plots.runs import dev_points
-from agpo_core.experiments.plots.style import BLUE, PLAIN, PURPLE, RED
+from agpo_core.experiments.plots.style import LOOKS, PLAIN, line
 from agpo_core.experiments.records import Results
 
 MOST_POINTS = 50  # of a line; more updates than that are averaged in blocks
-LONG_DASH = (0, (5, 1.5))
-STYLES = METHODS | {  # arm -> colour, line, marker, filled; the probes as in the figure of all methods
-    "agpo_part_probe": (PURPLE, "--", "s", True),
-    "agpo_free_probe": (PURPLE, ":", "^", True),
-    "grpo_no_kl": (BLUE, LONG_DASH, "P", False),
-    "agpo_no_kl": (RED, LONG_DASH, "P", False),
-}
 RADIUS = {  # column -> title, unit; of the radius and what it is to hold
     "entropy": ("Policy entropy H", "nats per token"),
     "epsilon": ("Clip radius ε; dashed, its floor", "ε"),
@@ -90,7 +82,7 @@ def radius_factors(results: Results, arm: str = "agpo") -> tuple[Figure, pd.Data
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
         raw, H = updates["epsilon_raw"], updates["entropy"]
         factor = (raw / (params["epsilon_base"] * H)).mean()
-        left.plot(H, raw, STYLES[arm][2], color=STYLES[arm][0], markersize=3.5, alpha=0.6, linewidth=0)
+        left.plot(H, raw, **line(arm) | {"linestyle": ""}, markersize=3.5, alpha=0.6)
         ends = np.array([H.min(), H.max()])
         left.plot(ends, factor * params["epsilon_base"] * ends, color="0.3", linewidth=1.2)
         left.set_title(f"ε before its bounds; the line is {factor:.2f} $ε_\\mathrm{{base}}$ H")
@@ -130,10 +122,10 @@ def temperature_traces(results: Results) -> tuple[Figure, pd.DataFrame]:
                 _course(uncertainty, of_arm, arm, "uncertainty_baseline", band=False, linewidth=0.8)
             _course(reward, of_arm, arm, "reward")
         for i, arm in enumerate(arms_of(data)):
-            curve, (color, line, marker, _) = scores[scores["arm"] == arm], STYLES[arm]
+            curve = scores[scores["arm"] == arm]
             shift = 0.008 * (i - (data["arm"].nunique() - 1) / 2)  # so that bars do not cover each other
             bars = {"yerr": curve["half"].fillna(0), "capsize": 2, "elinewidth": 0.9, "markersize": 4}
-            dev.errorbar(curve["progress"] + shift, curve["dev"], color=color, linestyle=line, marker=marker, **bars)
+            dev.errorbar(curve["progress"] + shift, curve["dev"], **line(arm), **bars)
         tau.axhline(results.meta["params"]["tau_base"], color="0.45", linestyle="--", linewidth=1)
         for ax, (title, unit) in zip(
             axes.flat, [*TEMPERATURE.values(), ("Accuracy on dev; mean, 95 % interval", "%")], strict=True
@@ -167,7 +159,7 @@ def temperature_starts(results: Results, arms: list[str]) -> tuple[Figure, pd.Da
         size = {"figsize": (9 if len(present) > 1 else 5.5, 3.2), "layout": "constrained"}
         figure, axes = plt.subplots(1, len(present), sharey=True, squeeze=False, **size)
         for ax, arm in zip(axes.flat, present, strict=True):
-            of_arm, color = data[data["arm"] == arm], STYLES[arm][0]
+            of_arm, color = data[data["arm"] == arm], LOOKS[arm].color
             ax.plot(
                 of_arm["update"], of_arm["warm_up"], color="0.6", linewidth=4, alpha=0.6, label="U constant: warm-up"
             )
@@ -206,16 +198,15 @@ def temperature_lags(results: Results, arms: list[str], lags=(-3, -2, -1, 0, 1, 
     with plt.rc_context(PLAIN):
         figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
         for i, arm in enumerate(present):
-            color, line, marker, filled = STYLES[arm]
+            points = line(arm) | {"linestyle": ""}
             updates = traces.probed(results.traces, arm)
-            face = color if filled else "white"
-            left.plot(updates["tau"], updates["reward"], marker, color=color, markersize=2.8, alpha=0.45, linewidth=0)
+            left.plot(updates["tau"], updates["reward"], markersize=2.8, alpha=0.45, **points)
             of_arm = data[data["arm"] == arm]
             spread = of_arm["lag"] + 0.09 * (i - (len(present) - 1) / 2)
             bars = np.array([of_arm["mean"] - of_arm["low"], of_arm["high"] - of_arm["mean"]])
             right.errorbar(
-                spread, of_arm["mean"], yerr=np.nan_to_num(bars), color=color, marker=marker, linestyle="",
-                markerfacecolor=face, markersize=4.5, capsize=2, elinewidth=1.1, label=ARMS[arm].title,
+                spread, of_arm["mean"], yerr=np.nan_to_num(bars), markersize=4.5, capsize=2, elinewidth=1.1,
+                label=ARMS[arm].title, **points,
             )  # fmt: skip
         left.axvline(results.meta["params"]["tau_base"], color="0.45", linestyle="--", linewidth=1)
         left.set(xlabel="τ", ylabel="reward of the update", title="An update a point, all runs")
@@ -282,13 +273,10 @@ def courses(results: Results, columns: list[str]) -> pd.DataFrame:
 
 
 def _course(ax, data: pd.DataFrame, arm: str, column: str, band: bool = True, marker: str | None = "", **style) -> None:
-    color, line, own, filled = STYLES[arm]
-    look = {"color": color, "linestyle": line, "linewidth": 1.6, "marker": own if marker is None else marker}
-    look |= {"markerfacecolor": color if filled else "white"} | style
-    ax.plot(data["progress"], data[column], **look)
+    ax.plot(data["progress"], data[column], **line(arm, marker) | {"linewidth": 1.6} | style)
     if band:
         ends = (data[f"{column}_low"].astype(float), data[f"{column}_high"].astype(float))
-        ax.fill_between(data["progress"], *ends, color=color, alpha=0.1, linewidth=0)
+        ax.fill_between(data["progress"], *ends, color=LOOKS[arm].color, alpha=0.1, linewidth=0)
 
 
 def _finish(figure, axes, arms: list[str]) -> None:
@@ -298,11 +286,7 @@ def _finish(figure, axes, arms: list[str]) -> None:
         ax.xaxis.set_major_formatter(PercentFormatter(1))
     for ax in axes[-1]:
         ax.set_xlabel("consumed share of the horizon")
-    handles = [
-        plt.Line2D([], [], color=STYLES[arm][0], linestyle=STYLES[arm][1], marker=STYLES[arm][2], markersize=4,
-                   markerfacecolor=STYLES[arm][0] if STYLES[arm][3] else "white", label=ARMS[arm].title)
-        for arm in arms
-    ]  # fmt: skip
+    handles = [plt.Line2D([], [], markersize=4, label=ARMS[arm].title, **line(arm)) for arm in arms]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(arms), handlelength=3.5)
 
 

@@ -8,8 +8,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core.comparison import macro, paired, t_interval
-from agpo_core.experiments import grid, plots, profiles
-from agpo_core.experiments.plots.runs import STYLES
+from agpo_core.experiments import grid, plots
 from agpo_core.experiments.records import Results
 
 FIGURES = [plots.main_results, plots.learning_curves, plots.controller_traces]
@@ -35,6 +34,18 @@ def test_scores_are_drawn_with_their_interval_and_their_difference_from_grpo(res
     left, right = figure.axes
     assert [label.get_text() for label in left.get_yticklabels()] == [grid.ARMS[arm].title for arm in data.index]
     assert "%" in left.get_xlabel() and "points" in right.get_xlabel()
+
+
+def test_grpo_has_a_mark_at_zero_and_the_start_is_named_beside_an_axis_that_holds_the_arms(results):
+    figure, data = plots.main_results(results)
+    left, right = figure.axes
+    row = list(data.index).index("grpo")
+    assert any(line.get_xdata()[0] == 0 and line.get_ydata()[0] == row for line in right.lines)
+    start = macro(results.runs)["start"].mean()
+    words = left.get_title(loc="left")
+    assert f"supervised starts: {start:.1f} %" in words
+    inside = left.get_xlim()[0] <= start <= left.get_xlim()[1]
+    assert words.endswith("dashed") == inside
 
 
 def test_learning_curves_start_at_the_start_and_end_at_the_horizon(results):
@@ -78,9 +89,3 @@ def test_nothing_run_gives_a_figure_that_says_so_and_no_data(draw):
     figure, data = draw(Results())
     assert figure.axes[0].texts[0].get_text() == "nothing to draw" and data.empty
     assert {"score", "dev", "tau"} & set(data.columns)
-
-
-def test_every_arm_of_table_1_has_a_look_of_its_own():
-    methods = profiles.settings("agpo_table1_main_results", "tiny")["methods"]
-    assert set(STYLES) == set(methods) - {"start"}
-    assert len(set(STYLES.values())) == len(STYLES)

@@ -8,8 +8,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from agpo_core.experiments import grid, plots, records, traces
-from agpo_core.experiments.plots.traces import STYLES, about_runs
+from agpo_core.experiments import plots, records, traces
+from agpo_core.experiments.plots.traces import about_runs
 from agpo_core.experiments.records import Results
 
 HEATED = ["grpo_ats", "agpo", "agpo_part_probe", "agpo_free_probe"]
@@ -85,12 +85,6 @@ def test_a_lag_is_the_mean_correlation_of_the_runs(record):
     row = data[data["arm"] == "agpo"].iloc[0]
     values = traces.lagged(traces.probed(record.traces, "agpo"), "tau", "reward", 0)
     assert tuple(row[["mean", "low", "high", "n"]]) == pytest.approx(traces.mean_correlation(values))
-
-
-def test_every_arm_of_the_two_notebooks_has_a_style_of_its_own():
-    arms = ["grpo", "grpo_no_kl", "agpo_no_ats", "agpo_relative_entropy", "agpo_no_kl", *HEATED]
-    assert set(arms) <= set(STYLES) & set(grid.ARMS)
-    assert len({STYLES[arm] for arm in arms}) == len(arms)
 
 
 def test_other_profiles_are_named(record):
