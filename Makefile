@@ -54,8 +54,7 @@ notebooks: setup  ## Execute the notebooks in place, from the record, and write 
 	$(PYTHON) -m agpo_core.experiments.readme
 
 test: setup  ## Run the tests but the slow ones, and compare the notebooks with their committed outputs
-	$(PYTHON) $(PYTEST) -m "not slow" tests
-	$(PYTHON) $(PYTEST) --nbval --nbval-current-env notebooks
+	$(PYTHON) $(PYTEST) -m "not slow" --nbval --nbval-current-env tests notebooks
 
 test-slow: setup  ## Run the slow tests
 	$(PYTHON) $(PYTEST) -m slow tests

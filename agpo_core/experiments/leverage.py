@@ -151,8 +151,8 @@ def correlations(traces: pd.DataFrame, arm: str = "agpo") -> pd.Series:
 
 # Of Table 1's arms: how far the score moves where ε, or τ, moves much farther than by a mask
 SCALE = {
-    ("grpo_narrow", "grpo"): "dividing the radius by four",
-    ("grpo_ats", "grpo_matched_updates"): "switching the whole temperature controller on, at equal updates,",
+    ("grpo_narrow", "grpo"): "a radius divided by four",
+    ("grpo_ats", "grpo_matched_updates"): "the whole temperature controller, at equal updates,",
 }
 
 
@@ -175,8 +175,8 @@ def explained(results: Results, table1: Results | None) -> str:
         gap = t_interval(paired(table1.runs, arm, baseline)) if table1 else t_interval([])
         if gap.n:
             sentences.append(
-                f"For scale, from the record of Table 1: {what} moves the score by {gap.text('+')} points "
-                f"({ARMS[arm].title} against {ARMS[baseline].title})."
+                f"For scale, from the record of Table 1: runs that differ by {what} have scores that differ by "
+                f"{gap.text('+')} points ({ARMS[arm].title} against {ARMS[baseline].title}; not corrected)."
             )
     return "\n".join(fill(sentence, bullet="- ") for sentence in sentences)
 

@@ -195,7 +195,7 @@ def controllers(traces: pd.DataFrame, params: dict) -> pd.DataFrame:
             "clip binds": f"{saturation['tokens_clipped']:.1%}",
             "τ first": f"{updates.loc[updates['update'] == 1, 'tau'].mean():.2f}",
             "τ last": f"{updates.loc[last, 'tau'].mean():.2f}",
-            "cooled": f"{cooled_share(updates, params):.0%}" if "tau" in moved else "",
+            "cooled": f"{cooled_share(updates, params):.1%}" if "tau" in moved else "",
         }
     return _frame(rows)
 
@@ -295,6 +295,7 @@ def _seeds_of_starts(results: Results) -> list[str]:
 
 
 def _epsilon(arm: str, updates: pd.DataFrame, params: dict) -> str:
+    updates = updates.dropna(subset=["sigma"])  # the first update of a free probe has no signals, and Eq. 4 is not used
     low, high = updates["epsilon_raw"].min(), updates["epsilon_raw"].max()
     return (
         f"{ARMS[arm].title}: ε lies at its floor, {params['epsilon_min']}, in "
@@ -309,7 +310,7 @@ def _tau(arm: str, updates: pd.DataFrame, params: dict) -> str:
     caught_up = (last["uncertainty_baseline"] / last["uncertainty"]).mean()
     return (
         f"{ARMS[arm].title}: τ ranges from {tau.min():.2f} to {tau.max():.2f} and is below τ_base in "
-        f"{cooled_share(updates, params):.0%} of updates. At the end the baseline Ū has reached "
+        f"{cooled_share(updates, params):.1%} of updates. At the end the baseline Ū has reached "
         f"{caught_up:.0%} of U."
     )
 

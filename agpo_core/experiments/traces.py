@@ -291,7 +291,7 @@ def temperature_table(results: Results, arms: Iterable[str]) -> pd.DataFrame:
         rows[ARMS[arm].title] = {
             "updates": f"{updates.groupby(RUN).size().mean():.0f}",
             "τ": _course(updates, "tau", 3),
-            "below base": f"{(updates['tau'] < params['tau_base']).mean():.0%}",
+            "below base": f"{(updates['tau'] < params['tau_base']).mean():.1%}",
             "U": _course(updates, "uncertainty", 2),
             "Ū / U": f"{(last['uncertainty_baseline'] / last['uncertainty']).mean():.0%}",
             "warm-up": f"{explained(updates, warm_up(updates, params)).mean():.0%}",

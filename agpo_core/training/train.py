@@ -69,7 +69,8 @@ def _update_until_done(run: Run, stop_after: int | None, interrupts: Interrupts)
         prompts = sampler.prompts(update)
         prefixes = run.engine.open(prompts)
 
-        # Probe: read by the controllers, never trained on (§3.3). It is drawn at tau_base.
+        # Probe: read by the controllers, never trained on (§3.3). It is drawn at tau_base; a free probe draws nothing
+        # and reads the previous update's rollouts.
         probed = sampler.probe(prompts, prefixes, update)
         signals, probe_log = control.signals(probed, run.former_state)
         tau_P, run.temperature_state, tau_log = control.temperatures(run.temperature_state, signals)

@@ -116,5 +116,5 @@ def test_the_explanation_names_the_signal_of_least_leverage_and_what_is_nearly_c
     table1 = records.load("agpo_table1_main_results", "tiny")
     gap = t_interval(paired(table1.runs, "grpo_narrow", "grpo")).text("+")
     scaled = leverage.explained(record, table1).replace("\n  ", " ")
-    assert f"dividing the radius by four moves the score by {gap} points" in scaled
+    assert f"runs that differ by a radius divided by four have scores that differ by {gap} points" in scaled
     assert leverage.explained(record.only(["start"]), None) == "These runs kept no signals."

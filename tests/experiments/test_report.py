@@ -123,7 +123,7 @@ def test_the_share_of_updates_at_the_floor_is_that_of_the_trace(results):
     table = report.controllers(traces, params)
     assert table.loc["AGPO", "at floor"] == f"{share:.0%}"
     assert table.loc["GRPO at ε = .05", "at floor"] == ""  # fixed there, not driven there
-    assert table.loc["AGPO (−ATS)", "cooled"] == "" and table.loc["AGPO", "cooled"] == "0%"
+    assert table.loc["AGPO (−ATS)", "cooled"] == "" and table.loc["AGPO", "cooled"] == "0.0%"
 
 
 def test_the_reading_is_made_from_the_data(results):

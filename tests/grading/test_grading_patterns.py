@@ -21,7 +21,7 @@ from tests.data import DATA, needs_data
 
 FOLDER = Path(patterns_module.__file__).parent
 END = "\x01"  # what no pattern takes: a match that would end here fails, and the matcher goes back
-LENGTH = 5_000
+LENGTH = 2_500
 SECONDS = 1.0  # of CPU, for an input of 100,000 characters
 GOLDS = {"number": "5", "formula": "5", "letters": "B", "roles": "Al is a knight", "output": "5"}
 
@@ -136,9 +136,9 @@ def test_no_pattern_takes_more_than_its_share_of_time_for_four_times_the_input(p
     for compiled in PATTERNS[part::12]:
         for unit in inputs_of(compiled):
             short, long = (unit * (length // len(unit) + 1) + END for length in (LENGTH, 4 * LENGTH))
-            if (far := seconds(lambda text=long: search(compiled, text), 0.1)) > 0.1:
+            if (far := seconds(lambda text=long: search(compiled, text), 0.05)) > 0.05:
                 near = max(seconds(lambda text=short: search(compiled, text), 0.0), 0.001)
-                if far > 8 * near or far > SECONDS / 2:
+                if far > 8 * near or far > SECONDS / 4:
                     slow.append((compiled.pattern, unit, near, far))
     assert slow == []
 
@@ -154,7 +154,7 @@ def test_no_public_function_takes_a_second_for_a_hundred_thousand_characters(nam
     rng = random.Random(name)
     units = sorted({unit for compiled in PATTERNS for unit in inputs_of(compiled)})
     gold, slow = GOLDS[PROFILES[name].kind], []
-    for unit in rng.sample(units, 40):
+    for unit in rng.sample(units, 25):
         for text in (
             unit * (100_000 // len(unit)),
             rf"\boxed{{{unit * (1_900 // len(unit))}}}",
