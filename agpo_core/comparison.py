@@ -19,6 +19,7 @@ import pandas as pd
 from scipy import stats
 
 LEVEL = 0.05  # of a two-sided test; intervals cover 1 - LEVEL
+PLUS_MINUS = "\u00a0±\u00a0"  # between spaces that do not break
 POWER = 0.8
 MOST_PAIRS = 1000  # `pairs_needed` names no number beyond this
 TIE = 2e-3  # points; differences this close count as equal, because a record keeps five digits of each score
@@ -151,7 +152,8 @@ class Interval(NamedTuple):
         return self.mean + self.half
 
     def text(self, sign: str = "", digits: int = 1) -> str:
-        spread = "" if math.isnan(self.half) else f" ± {self.half:.{digits}f}"
+        """The mean ± the half-width, with spaces at which no table and no line breaks; "" where there is no value."""
+        spread = "" if math.isnan(self.half) else f"{PLUS_MINUS}{self.half:.{digits}f}"
         return f"{self.mean:{sign}.{digits}f}{spread}" if self.n else ""
 
 

@@ -9,7 +9,9 @@ differ by the method alone.
 """
 
 import argparse
+import itertools
 import reprlib
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +28,7 @@ class Recipe:
 
 
 KIND = ("advantage", "clip", "temperature")  # the settings that give a method its name
+WIDTH, SOURCE = 120, 34  # characters of a printed line, which a notebook's cell holds, and of the sources in it
 CONTROLLERS = {"clip": "adaptive", "temperature": "adaptive"}
 KL_IN_REWARD = {"kl_estimator": "k1", "kl_placement": "reward"}
 PPO = {"advantage": "gae", "critic": "head", **KL_IN_REWARD}
@@ -160,8 +163,13 @@ def show(*methods: str) -> None:
             settings = ", ".join(f"{key}={_text(value)}" for key, value in recipe.settings.items()) or "(the defaults)"
             rows.append((name, recipe.title, recipe.source, settings))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if len(methods) != 2:  # the last two columns are long
+        widths[2] = min(widths[2], SOURCE)
+        widths[3] = min(widths[3], WIDTH - sum(widths[:3]) - 2 * 3)
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        cells = [textwrap.wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for line in itertools.zip_longest(*cells, fillvalue=""):
+            print("  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _text(value) -> str:

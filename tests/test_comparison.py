@@ -50,8 +50,8 @@ def test_the_t_interval_of_three_numbers_is_as_worked_by_hand():
     assert interval.mean == 2.0 and interval.n == 3
     assert interval.half == pytest.approx(T_2 / math.sqrt(3), rel=1e-6)
     assert (interval.low, interval.high) == pytest.approx((2 - 2.484138, 2 + 2.484138), rel=1e-6)
-    assert interval.text() == "2.0 ± 2.5"
-    assert interval.text("+") == "+2.0 ± 2.5"
+    assert interval.text() == "2.0\u00a0±\u00a02.5"
+    assert interval.text("+") == "+2.0\u00a0±\u00a02.5"
 
 
 def test_one_value_has_a_mean_and_no_interval_and_none_has_neither():

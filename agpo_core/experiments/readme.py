@@ -178,6 +178,7 @@ def _markdown(table: pd.DataFrame, *notes: str) -> str:
     """A table of texts, and notes under it; an empty cell stays empty."""
     texts = table.fillna("").astype(str).replace(r"(?<!\w)-(?=\d)", "−", regex=True)
     texts = texts.replace(r"\|", r"\\|", regex=True)  # a bar would end the cell
+    texts = texts.replace("\u00a0", " ", regex=True)  # GitHub's tables scroll, and a plain space is found by a search
     rows = (f"| {' | '.join(row)} |" for row in texts.to_numpy())
     under = " ".join(filter(None, notes))
     lines = [f"| {' | '.join(table.columns)} |", "|---" * len(table.columns) + "|", *rows]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from agpo_core import comparison, metrics
-from agpo_core.comparison import LEVEL, holm, p_value, t_interval
+from agpo_core.comparison import LEVEL, PLUS_MINUS, holm, p_value, t_interval
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.records import Results
 
@@ -92,7 +92,7 @@ def _cell(row) -> str:
     if row.measure in RATIO:
         between = "" if np.isnan(row.low) else f" ({row.low:.2f} to {row.high:.2f})"
         return f"× {row.mean:.2f}{between}{star}"
-    half = "" if np.isnan(row.low) else f" ± {row.high - row.mean:.{DIGITS[row.measure]}f}"
+    half = "" if np.isnan(row.low) else f"{PLUS_MINUS}{row.high - row.mean:.{DIGITS[row.measure]}f}"
     return f"{row.mean:+.{DIGITS[row.measure]}f}{half}{star}"
 
 

@@ -39,8 +39,8 @@ def square():
 def test_main_effects_are_paired_differences_averaged_over_the_other_factor(square):
     effects = arm_tables.main_effects(square)["gold"]
     # differences 1 and 3: mean 2, half-width t(.975, 1) sqrt(2) / sqrt(2) = 12.706
-    assert effects["k1 in the reward − k3 in the loss"] == "+2.00 ± 12.71"
-    assert effects["global − local"] == "+1.00 ± 6.35"  # .5 and 1.5: half of it
+    assert effects["k1 in the reward − k3 in the loss"] == "+2.00\u00a0±\u00a012.71"
+    assert effects["global − local"] == "+1.00\u00a0±\u00a06.35"  # .5 and 1.5: half of it
     assert set(arm_tables.main_effects(square)["model's score"]) == {"+0.00"}  # equal, so without an interval
 
 
@@ -49,7 +49,7 @@ def test_the_table_of_learned_rewards_has_gold_in_its_own_unit_and_at_its_best(s
     assert list(table["normaliser"]) == ["", "local", "local", "global", "global", "", "", ""]  # three differences
     assert table.loc["supervised start", "gold"] == "2.00"
     assert table.loc["supervised start", "gold on dev, highest"] == ""
-    assert table.loc["GRPO", "gold"] == table.loc["GRPO", "gold on dev, at the end"] == "1.50 ± 6.35"  # seeds 1 and 2
+    assert table.loc["GRPO", "gold"] == table.loc["GRPO", "gold on dev, at the end"] == "1.50\u00a0±\u00a06.35"  # seeds 1 and 2
     assert table.loc["GRPO", "gold on dev, highest"] == "8.00"  # at update 10, in both seeds
     assert list(arm_tables.rlhf(square.only(["start", "grpo"]))["normaliser"]) == ["", "local"]
 
@@ -71,7 +71,7 @@ def test_tasks_are_columns_in_the_order_of_the_record():
     table = arm_tables.by_task(record(runs))
     assert list(table.columns) == ["knights_3", "knights_2"]
     assert table.loc["GRPO", "knights_3"] == "50.0"  # equal, so without an interval
-    assert table.loc["GRPO", "knights_2"].startswith("50.0 ± 317.7")  # 25 and 75: 12.706 * 25
+    assert table.loc["GRPO", "knights_2"].startswith("50.0\u00a0±\u00a0317.7")  # 25 and 75: 12.706 * 25
 
 
 def test_tools_are_shown_by_kind_of_start():
@@ -97,6 +97,6 @@ def test_differences_stand_below_the_arms_and_a_star_is_given_after_the_correcti
             runs += [{**run(arm, seed, score=s), "task": task, "start": start} for task, s in (("t", t), ("u", u))]
     table = arm_tables.by_task(record(runs))
     # s = sqrt(8 / 6) within two starts of four, t(.975, 6) = 2.447: half 2.447 · sqrt(8 / 6) / sqrt(8) = 1.0
-    assert table.loc["RLOO − GRPO"].tolist() == ["+10.0 ± 1.0 *", "+3.0 ± 3.0"]
-    assert table.loc["ReMax − GRPO"].tolist() == ["+0.0", "+0.0 ± 1.0"]  # equal: no interval, no test
+    assert table.loc["RLOO − GRPO"].tolist() == ["+10.0\u00a0±\u00a01.0 *", "+3.0\u00a0±\u00a03.0"]
+    assert table.loc["ReMax − GRPO"].tolist() == ["+0.0", "+0.0\u00a0±\u00a01.0"]  # equal: no interval, no test
     assert table.columns.name == "± over seeds" and "GRPO − GRPO" not in table.index

@@ -63,9 +63,9 @@ def test_the_answers_on_table_1_are_the_numbers_of_its_runs():
     assert "In 3 of 3 runs of AGPO the first τ lies above τ_base; its mean is 1.30." in temperature
     assert "τ comes down to τ_base in 3 of them, after 2 updates at the earliest; the runs make 3" in temperature
     # -2, -3, -1; 0, -1, +1; -2, -2, -1: t(.975, 2) = 4.303, halves 2.48, 2.48, 1.43
-    assert "AGPO differs from GRPO by -2.0 ± 2.5 points (the interval includes zero) at equal tokens" in cost
-    assert "at equal updates, by +0.0 ± 2.5 points (the interval includes zero)" in cost
-    assert "at equal compute, -1.7 ± 1.4 points (the interval excludes zero)" in cost
+    assert "AGPO differs from GRPO by -2.0\u00a0±\u00a02.5 points (the interval includes zero) at equal tokens" in cost
+    assert "at equal updates, by +0.0\u00a0±\u00a02.5 points (the interval includes zero)" in cost
+    assert "at equal compute, -1.7\u00a0±\u00a01.4 points (the interval excludes zero)" in cost
 
 
 def test_the_answers_on_all_methods_are_the_numbers_of_their_runs():
@@ -74,7 +74,7 @@ def test_the_answers_on_all_methods_are_the_numbers_of_their_runs():
     assert (
         "288 prompts" in prompts and "differs from GRPO by +5.0 points (no interval)." in prompts
     )  # equal differences
-    assert "+5.0 ± 2.5 points (the interval excludes zero) from REINFORCE++ (k > 1)" in prompts  # 5, 4, 6
+    assert "+5.0\u00a0±\u00a02.5 points (the interval excludes zero) from REINFORCE++ (k > 1)" in prompts  # 5, 4, 6
     # U rises by τ over the probe's; slope (.3 * 1.3 + .1 * 1.1 - .1 * .9) / (.09 + .01 + .01) = 3.73, times .15
     assert "a rise of τ feeds back 56% (AGPO) of itself, so a rise dies out" in probe
     assert "between 0.90 and 1.30 (its bounds are 0.5 and 1.5). Its mean in the last update is 0.90." in probe
@@ -112,7 +112,7 @@ def test_the_freed_radius_is_told_with_its_difference_or_its_lack():
     text = predictions.freed_radius(results()).replace("\n", " ")
     # 0, +1, +2 against AGPO
     assert (
-        "AGPO scores 70.0 %, and AGPO with H/EMA(H) scores 71.0 %. The paired difference is +1.0 ± 2.5 points" in text
+        "AGPO scores 70.0 %, and AGPO with H/EMA(H) scores 71.0 %. The paired difference is +1.0\u00a0±\u00a02.5 points" in text
     )
     assert "no record" in predictions.freed_radius(None) and "no record" in predictions.freed_radius(results(["agpo"]))
 

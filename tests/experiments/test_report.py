@@ -37,7 +37,7 @@ def test_the_measured_table_is_arms_by_tasks_and_macro_with_intervals():
     # 50, 52, 54 %: mean 52, s = 2, half = 4.303 x 2 / sqrt 3 = 4.97
     runs = pd.DataFrame([row(seed=seed, score=score) for seed, score in enumerate((0.50, 0.52, 0.54))])
     table = report.measured(runs)
-    assert table.loc["GRPO"].to_dict() == {"steps": "52.0 ± 5.0", "macro": "52.0 ± 5.0", "runs": "3"}
+    assert table.loc["GRPO"].to_dict() == {"steps": "52.0\u00a0±\u00a05.0", "macro": "52.0\u00a0±\u00a05.0", "runs": "3"}
 
 
 def test_the_measured_table_has_the_start_first_then_methods_then_controls(results):
@@ -66,7 +66,7 @@ def test_the_p_of_a_table_is_corrected_over_its_differences():
     runs = pd.DataFrame([row(arm, seed, score=s) for arm, of_arm in scores.items() for seed, s in enumerate(of_arm)])
     table = report.differences(runs)
     assert table["p (Holm)"].to_dict() == {"GRPO": "", "AGPO": "0.070", "RLOO": "0.225", "PPO, value head": ""}
-    assert report.gaps(runs)["agpo"] == ("+3.0 ± 2.5", "0.070")
+    assert report.gaps(runs)["agpo"] == ("+3.0\u00a0±\u00a02.5", "0.070")
 
 
 def test_a_table_and_the_summary_say_what_the_intervals_go_over(launched, params):

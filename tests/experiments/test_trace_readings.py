@@ -26,7 +26,7 @@ def test_the_answers_on_fig_3_are_the_numbers_of_their_runs(table1):
     updates, params = traces.updates_of(table1.traces, "agpo"), table1.meta["params"]
     factor = (updates["epsilon_raw"] / (params["epsilon_base"] * updates["entropy"])).mean()
     assert entropy.startswith(f"1. The factor beside ε_base H is {factor:.2f} on average")
-    assert f"H explains {100 * traces.shares(updates, params)['H'].mean():.1f} ±" in entropy
+    assert f"H explains {100 * traces.shares(updates, params)['H'].mean():.1f}\u00a0±" in entropy
     below = traces.denominator(updates, params)
     assert drift.count(f"runs of AGPO {(below['D̂'] / below['sum']).mean():.2%} on average") == 2
     # ε_min H / ε is the entropy at the floor
@@ -47,7 +47,7 @@ def test_the_answers_on_fig_4_are_the_numbers_of_their_runs(overview):
     updates = traces.probed(overview.traces, "agpo")
     assert "AGPO 56% (56%, 17 updates)" in baseline  # 1 - .95^16
     share = traces.explained(updates, traces.warm_up(updates, overview.meta["params"])).mean()
-    assert f"AGPO {100 * share:.0f} ±" in warm_up and "GRPO + ATS" not in warm_up
+    assert f"AGPO {100 * share:.0f}\u00a0±" in warm_up and "GRPO + ATS" not in warm_up
     assert f"{updates['tau'].min():.2f} to {updates['tau'].max():.2f} as it was" in debiased
     values = traces.lagged(updates, "tau", "reward", 0)
     assert f"{traces.correlation_text(values)} at lag 0" in reward
