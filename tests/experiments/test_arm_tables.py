@@ -49,7 +49,9 @@ def test_the_table_of_learned_rewards_has_gold_in_its_own_unit_and_at_its_best(s
     assert list(table["normaliser"]) == ["", "local", "local", "global", "global", "", "", ""]  # three differences
     assert table.loc["supervised start", "gold"] == "2.00"
     assert table.loc["supervised start", "gold on dev, highest"] == ""
-    assert table.loc["GRPO", "gold"] == table.loc["GRPO", "gold on dev, at the end"] == "1.50\u00a0±\u00a06.35"  # seeds 1 and 2
+    assert (
+        table.loc["GRPO", "gold"] == table.loc["GRPO", "gold on dev, at the end"] == "1.50\u00a0±\u00a06.35"
+    )  # seeds 1 and 2
     assert table.loc["GRPO", "gold on dev, highest"] == "8.00"  # at update 10, in both seeds
     assert list(arm_tables.rlhf(square.only(["start", "grpo"]))["normaliser"]) == ["", "local"]
 

@@ -112,7 +112,8 @@ def test_the_freed_radius_is_told_with_its_difference_or_its_lack():
     text = predictions.freed_radius(results()).replace("\n", " ")
     # 0, +1, +2 against AGPO
     assert (
-        "AGPO scores 70.0 %, and AGPO with H/EMA(H) scores 71.0 %. The paired difference is +1.0\u00a0±\u00a02.5 points" in text
+        "AGPO scores 70.0 %, and AGPO with H/EMA(H) scores 71.0 %. The paired difference is +1.0\u00a0±\u00a02.5 points"
+        in text
     )
     assert "no record" in predictions.freed_radius(None) and "no record" in predictions.freed_radius(results(["agpo"]))
 

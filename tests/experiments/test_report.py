@@ -37,7 +37,11 @@ def test_the_measured_table_is_arms_by_tasks_and_macro_with_intervals():
     # 50, 52, 54 %: mean 52, s = 2, half = 4.303 x 2 / sqrt 3 = 4.97
     runs = pd.DataFrame([row(seed=seed, score=score) for seed, score in enumerate((0.50, 0.52, 0.54))])
     table = report.measured(runs)
-    assert table.loc["GRPO"].to_dict() == {"steps": "52.0\u00a0±\u00a05.0", "macro": "52.0\u00a0±\u00a05.0", "runs": "3"}
+    assert table.loc["GRPO"].to_dict() == {
+        "steps": "52.0\u00a0±\u00a05.0",
+        "macro": "52.0\u00a0±\u00a05.0",
+        "runs": "3",
+    }
 
 
 def test_the_measured_table_has_the_start_first_then_methods_then_controls(results):

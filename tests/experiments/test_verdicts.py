@@ -226,8 +226,8 @@ def test_every_claim_has_an_answer_and_it_follows_from_the_record():
     runs = records.load("methods_overview", "tiny").runs
     row = judge(runs, claimed("methods_overview", set(runs["arm"]))).set_index(["arm", "baseline"]).loc["agpo", "ppo"]
     assert by_number[2] == [
-        f"{row['verdict']} in `methods_overview`: AGPO above PPO, value head, {row['mean']:+.1f}\u00a0±\u00a0{row['half']:.1f} "
-        f"(over {row['about']})"
+        f"{row['verdict']} in `methods_overview`: AGPO above PPO, value head, "
+        f"{row['mean']:+.1f}\u00a0±\u00a0{row['half']:.1f} (over {row['about']})"
     ]
     assert by_number[22] == ["does not hold, as a test shows"] and by_number[4][0].startswith("only on a GPU")
 
