@@ -20,7 +20,8 @@ from agpo_core.tasks import get_task
 def measured(runs: pd.DataFrame) -> pd.DataFrame:
     """The measured table, arms x macro-average and tasks: test score in %, mean ± t-interval.
 
-    Its corner says whether the intervals go over seeds or over starts (comparison.spread).
+    Its corner says whether the intervals go over seeds or over starts (comparison.spread). Tasks are written with
+    spaces, at which a heading may break: so the table fits a notebook's page.
     """
     rows = {}
     for arm in arms_of(runs):
@@ -29,7 +30,7 @@ def measured(runs: pd.DataFrame) -> pd.DataFrame:
         cells |= {task: 100 * of_arm.loc[of_arm["task"] == task, "score"] for task in tasks_of(runs)}
         rows[ARMS[arm].title] = {
             # These are all starts, not a sample of them: no interval.
-            name: f"{values.mean():.1f}" if arm == "start" else t_interval(values).text()
+            name.replace("_", " "): f"{values.mean():.1f}" if arm == "start" else t_interval(values).text()
             for name, values in cells.items()
         } | {"runs": str(len(cells["macro"]))}
     return _frame(rows, about(runs))

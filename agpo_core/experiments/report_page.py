@@ -49,7 +49,7 @@ item says otherwise. The numbers are not comparable with the papers' own. A clai
 <i>inconclusive</i>.</p>
 <ul>
 {% for section in sections %}<li><a href="#{{ section.name }}">{{ section.title }}</a>: {{ section.asks }}</li>
-{% endfor %}<li><a href="#claims">All claims</a></li>
+{% endfor %}<li><a href="#all_claims">All claims</a></li>
 </ul>
 {% for section in sections %}
 <h2 id="{{ section.name }}">{{ section.title }}</h2>
@@ -57,7 +57,7 @@ item says otherwise. The numbers are not comparable with the papers' own. A clai
 <p class="quiet">{{ section.origin }} <a href="{{ section.link }}">{{ section.name }}</a></p>
 {% for part in section.parts %}<div class="wide">{{ part }}</div>
 {% endfor %}{% endfor %}
-<h2 id="claims">All claims</h2>
+<h2 id="all_claims">All claims</h2>
 <div class="wide"><table class="claims">
 <tr><th>#</th><th>where</th><th>the paper says</th><th>here</th></tr>
 {% for claim in claims %}<tr>

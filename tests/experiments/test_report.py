@@ -47,7 +47,8 @@ def test_the_measured_table_is_arms_by_tasks_and_macro_with_intervals():
 def test_the_measured_table_has_the_start_first_then_methods_then_controls(results):
     table = report.measured(results.runs)
     assert table.index.tolist() == [grid.ARMS[arm].title for arm in results.meta["params"]["methods"]]
-    assert table.columns.tolist() == ["macro", *results.meta["params"]["tasks"], "runs"]
+    tasks = [task.replace("_", " ") for task in results.meta["params"]["tasks"]]
+    assert table.columns.tolist() == ["macro", *tasks, "runs"]
     assert "±" not in table.loc["supervised start", "macro"] and "±" in table.loc["AGPO", "macro"]
 
 

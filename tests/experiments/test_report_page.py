@@ -47,7 +47,8 @@ def test_the_page_of_the_committed_notebooks_is_whole_and_needs_no_network(outpu
         assert f"<td>{claim.number}</td>" in page
     there = [item.notebook for item in published.items() if (paths.notebooks() / f"{item.notebook}.ipynb").is_file()]
     shown = re.findall(r'<h2 id="(\w+)">', page)
-    assert shown == [name for name in there if name in shown] + ["claims"] and len(shown) > 1
+    assert shown == [name for name in there if name in shown] + ["all_claims"] and len(shown) > 1
+    assert len(set(re.findall(r'id="(\w+)"', page))) == len(re.findall(r'id="(\w+)"', page))
     for link in re.findall(r'href="([^#"]+)"', page):
         assert (outputs / "report" / link).resolve().is_file(), link
 

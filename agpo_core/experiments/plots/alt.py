@@ -6,6 +6,7 @@ hold for other parameters and other runs as well.
 
 import pandas as pd
 
+from agpo_core.experiments import stability
 from agpo_core.experiments.grid import ARMS
 from agpo_core.theory import convergence
 
@@ -140,7 +141,9 @@ def vanishing_dispersion(data: pd.DataFrame) -> str:
 def robust_dispersion(data: pd.DataFrame) -> str:
     if data.empty:
         return EMPTY
-    parts = [f"{ARMS[row.arm].title}, {row.measure}: {row.mean:.3g}" for row in data.itertuples()]
+    words = {"score": "points of the score", stability.VARIANCE: "times the variance of the gradient norm",
+             stability.KL: "nats a token of KL to the reference"}  # fmt: skip
+    parts = [f"{ARMS[row.arm].title} {row.mean:.3g} {words[row.measure]}" for row in data.itertuples()]
     return f"MAD and IQR against the standard deviation, in a panel for each measure. Means: {'; '.join(parts)}."
 
 
@@ -157,8 +160,8 @@ def three_runs(data: pd.DataFrame) -> str:
     parts = []
     for kind, runs in data[data["metric"] == "reward"].groupby("kind", sort=False):
         first = runs[runs["seed"] == runs["seed"].iloc[0]].sort_values("update")["value"]
-        parts.append(f"the {kind} run goes from {first.iloc[0]:.2f} to {first.iloc[-1]:.2f}")
-    return f"Twelve panels, a metric each, over the updates. In the reward {', '.join(parts)}."
+        parts.append(f"{kind}, from {first.iloc[0]:.2f} to {first.iloc[-1]:.2f}")
+    return f"Twelve panels, a metric each, over the updates of three kinds of run. The reward goes: {'; '.join(parts)}."
 
 
 # -- one update
