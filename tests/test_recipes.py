@@ -73,7 +73,7 @@ def test_the_methods_are_printed_one_below_the_other(capsys):
     assert head.split() == ["method", "title", "source", "settings"]
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(RECIPES)  # others go on
     assert next(line for line in lines if line.startswith("grpo ")).endswith("(the defaults)")
-    assert next(line for line in lines if line.startswith("agpo ")).endswith("clip=adaptive,")
+    assert next(line for line in lines if line.startswith("agpo ")).endswith("clip=adaptive, temperature=adaptive")
 
 
 def test_of_two_methods_their_difference_is_printed(capsys):

@@ -193,7 +193,7 @@ def test_tables_show_a_row_a_signal_and_a_row_an_arm():
     assert list(radius.index) == ["AGPO"] and radius.loc["AGPO", "runs at floor"] == "0 of 3"
     assert radius.loc["AGPO", "dev, %"] == "40.0 → 40.0"
     heat = traces.temperature_table(results, ["agpo"])
-    assert heat.loc["AGPO", "below base"] == "0%"
+    assert heat.loc["AGPO", "below base"] == "0.0%"
 
 
 def of_runs(*values) -> pd.Series:
