@@ -20,7 +20,7 @@ import pandas as pd
 from agpo_core import paths
 from agpo_core.comparison import LEVEL, Interval, macro, t_interval
 from agpo_core.config import ConfigError
-from agpo_core.experiments import published, records
+from agpo_core.experiments import published, records, report
 from agpo_core.experiments.arm_tables import KEY
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.published import MACRO, Claim
@@ -202,7 +202,7 @@ def table(found: pd.DataFrame, paper: str, shown=STANDINGS) -> str:
         if claim.paper == paper and where in shown:
             here = "; ".join(known(claim, found))
             rows.append((claim.number, claim.place, claim.says, here, f"**{where}**", link(claim.notebook)))
-    return markdown(pd.DataFrame(rows, columns=["#", "place", "the paper says", "here", "verdict", "notebook"]))
+    return report.markdown(pd.DataFrame(rows, columns=["#", "place", "the paper says", "here", "verdict", "notebook"]))
 
 
 def known(claim: Claim, found: pd.DataFrame) -> list[str]:
@@ -254,20 +254,13 @@ def faults(text: str) -> str:
         text: "AGPO" or "commentary".
     """
     rows = [(f.place, f.says, f.wrong, f.found) for f in published.faults() if f.text == text]
-    return markdown(pd.DataFrame(rows, columns=["where", "it says", "what is wrong", "how it was found"]))
+    return report.markdown(pd.DataFrame(rows, columns=["where", "it says", "what is wrong", "how it was found"]))
 
 
 def link(notebook: str) -> str:
     """A link to a notebook that is there; the name of one that is to come."""
     there = (paths.notebooks() / f"{notebook}.ipynb").is_file()
     return f"[{notebook}]({notebook}.ipynb)" if there else f"{notebook} (to come)"
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """A table of texts in Markdown."""
-    texts = table.astype(str).replace(r"(?<!\w)-(?=\d)", "−", regex=True).replace(r"\|", r"\\|", regex=True)
-    rows = (f"| {' | '.join(row)} |" for row in texts.to_numpy())
-    return "\n".join([f"| {' | '.join(table.columns)} |", "|---" * len(table.columns) + "|", *rows])
 
 
 # -- in words ------------------------------------------------------------------------------------

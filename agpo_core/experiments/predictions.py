@@ -5,7 +5,8 @@ t-interval. These intervals are not corrected for the number of comparisons; the
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import pandas as pd
 
@@ -64,10 +65,16 @@ def of_table5(results: Results) -> str:
 def _answered(results: Results, *answers: tuple[list[str], Callable[[Results], str]]) -> str:
     if results.runs.empty:
         return "Nothing was run, so there is nothing to answer."
+    return answered(*((results, needs, partial(answer, results)) for needs, answer in answers))
+
+
+def answered(*answers: tuple[Results, Iterable[str], Callable[[], str]]) -> str:
+    """Numbered answers, each given as the runs that it is about, the arms that it needs, and what words it."""
     lines = []
-    for i, (needs, answer) in enumerate(answers, 1):
-        missing = [ARMS[arm].title for arm in needs if arm not in set(results.runs["arm"])]
-        text = f"Not answered, because not run: {'; '.join(missing)}." if missing else answer(results)
+    for i, (results, needs, answer) in enumerate(answers, 1):
+        there = {arm for table in (results.runs, results.traces) if "arm" in table for arm in table["arm"]}
+        missing = [ARMS[arm].title for arm in needs if arm not in there]
+        text = f"Not answered, because not run: {'; '.join(missing)}." if missing else answer()
         lines.append(fill(text, bullet=f"{i}. "))
     return "\n".join(lines)
 

@@ -175,14 +175,9 @@ def as_recorded(name: str) -> str:
 
 
 def _markdown(table: pd.DataFrame, *notes: str) -> str:
-    """A table of texts, and notes under it; an empty cell stays empty."""
-    texts = table.fillna("").astype(str).replace(r"(?<!\w)-(?=\d)", "−", regex=True)
-    texts = texts.replace(r"\|", r"\\|", regex=True)  # a bar would end the cell
-    texts = texts.replace("\u00a0", " ", regex=True)  # GitHub's tables scroll, and a plain space is found by a search
-    rows = (f"| {' | '.join(row)} |" for row in texts.to_numpy())
-    under = " ".join(filter(None, notes))
-    lines = [f"| {' | '.join(table.columns)} |", "|---" * len(table.columns) + "|", *rows]
-    return "\n".join([*lines, *(["", under] if under else [])])
+    """A table of texts, and notes under it."""
+    lines = report.markdown(table).replace("\u00a0", " ")  # GitHub's tables scroll; a search finds a plain space
+    return "\n\n".join(filter(None, (lines, " ".join(filter(None, notes)))))
 
 
 def small() -> str:

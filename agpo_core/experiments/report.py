@@ -230,6 +230,13 @@ def text(table: pd.DataFrame, columns: int = 6) -> str:
     return "\n\n".join(block.to_string() for block in blocks) if blocks else "(nothing was run)"
 
 
+def markdown(table: pd.DataFrame) -> str:
+    """A table of texts in Markdown; an empty cell stays empty, and a bar does not end its cell."""
+    texts = table.fillna("").astype(str).replace(r"(?<!\w)-(?=\d)", "−", regex=True)
+    rows = (f"| {' | '.join(row)} |" for row in texts.replace(r"\|", r"\\|", regex=True).to_numpy())
+    return "\n".join([f"| {' | '.join(table.columns)} |", "|---" * len(table.columns) + "|", *rows])
+
+
 def _frame(rows: dict, corner: str | None = None) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(columns=corner or None)
 

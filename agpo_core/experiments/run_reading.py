@@ -7,9 +7,9 @@ import math
 
 import pandas as pd
 
-from agpo_core.experiments.claim_tables import markdown
 from agpo_core.experiments.grid import arms_of
 from agpo_core.experiments.records import Results
+from agpo_core.experiments.report import markdown
 from agpo_core.metrics import LOGGED
 
 KINDS = {"agpo": "healthy", "agpo_high_rate": "collapsed", "agpo_unsolved": "no signal"}  # arm: what becomes of it

@@ -4,8 +4,6 @@ Every number is computed from the runs that are shown, and an answer whose runs 
 answer stands by itself; `traces.judge_parts` corrects for their number.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 
@@ -13,6 +11,7 @@ from agpo_core.comparison import t_interval
 from agpo_core.config import TrainConfig
 from agpo_core.experiments import traces
 from agpo_core.experiments.grid import ARMS
+from agpo_core.experiments.predictions import answered
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.traces import Part
 from agpo_core.experiments.verdicts import fill
@@ -21,16 +20,6 @@ from agpo_core.training.optimisation import learning_rate
 LONG = ("agpo", "agpo_no_kl")  # arms of the long runs whose radius adapts
 HEATED = ("grpo_ats", "agpo", "agpo_part_probe", "agpo_free_probe")
 TOLD = ("agpo", "agpo_free_probe")  # those that the answers name; the tables have all
-
-
-def _answered(*answers: tuple[Results, tuple[str, ...], Callable[[], str]]) -> str:
-    """Numbered answers; each names the runs and arms that it needs."""
-    lines = []
-    for i, (results, arms, answer) in enumerate(answers, 1):
-        missing = [ARMS[arm].title for arm in arms if arm not in set(results.traces["arm"])]
-        text = f"Not answered: there are no runs of {', '.join(missing)}." if missing else answer()
-        lines.append(fill(text, bullet=f"{i}. "))
-    return "\n".join(lines)
 
 
 # -- Fig. 3 ------------------------------------------------------------------------------------
@@ -43,7 +32,7 @@ def of_fig3(record: Results, long: Results) -> str:
         record: of AGPO's Table 1; its runs are short.
         long: the notebook's own runs.
     """
-    return _answered(
+    return answered(
         (record, ("agpo",), lambda: how_much_is_entropy(record)),
         (record, ("agpo",), lambda: how_small_the_drift_is(record, long)),
         (long, ("agpo",), lambda: the_floor(long)),
@@ -166,7 +155,7 @@ def of_fig4(results: Results, long: Results) -> str:
         results: the arms of methods_overview that heat, and GRPO.
         long: the runs of agpo_fig3_kl_clip_traces.
     """
-    return _answered(
+    return answered(
         (results, ("agpo",), lambda: how_far_the_baseline_comes(results)),
         (results, ("agpo",), lambda: how_much_is_warm_up(results)),
         (results, ("agpo",), lambda: what_debiasing_changes(results)),

@@ -6,18 +6,16 @@ statistic is therefore one number a run first, and the interval of its mean goes
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from agpo_core.comparison import LEVEL, MOST_PAIRS, Interval, about, estimate, holm, pairs_needed, speaks, t_interval
-from agpo_core.controllers import AdaptiveTemperature
-from agpo_core.experiments import published
+from agpo_core.experiments import leverage, published
 from agpo_core.experiments.grid import ARMS
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.verdicts import fill, p_text
-from agpo_core.probe import ProbeState
 
 RUN = ["seed", "start"]
 QUARTERS = {"first": 1, "third": 3, "last": 4}
@@ -153,16 +151,10 @@ def temperature(updates: pd.DataFrame, params: dict, start: str) -> pd.Series:
     Args:
         updates: as `probed` gives them.
     """
-    names = ("tau_base", "tau_min", "tau_max", "sensitivity", "momentum")
-    controller = AdaptiveTemperature(*(params[n] for n in names), weights=tuple(params["weights"]), start=start)
-    found = pd.Series(math.nan, updates.index)
-    for _, run in updates.groupby(RUN):
-        state = controller.initial_state()
-        for row in run.itertuples():
-            found[row.Index], state = controller.update(
-                state, ProbeState(row.sigma, row.skewness, row.vote_entropy)
-            )  # fmt: skip
-    return found
+    clip, controller = leverage.controllers_of(params, "agpo")
+    controller = replace(controller, start=start)
+    courses = [leverage.recompute(run, clip, controller)["tau"] for _, run in updates.groupby(RUN)]
+    return pd.concat(courses).reindex(updates.index) if courses else pd.Series(dtype=float)
 
 
 def warm_up(updates: pd.DataFrame, params: dict) -> pd.Series:

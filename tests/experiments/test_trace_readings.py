@@ -55,7 +55,7 @@ def test_the_answers_on_fig_4_are_the_numbers_of_their_runs(overview):
 
 
 def test_what_was_not_run_is_named(table1, overview):
-    assert sentences(trace_readings.of_fig3(table1, Results()))[2] == "3. Not answered: there are no runs of AGPO."
+    assert sentences(trace_readings.of_fig3(table1, Results()))[2] == "3. Not answered, because not run: AGPO."
     assert "5. Not answered" in trace_readings.of_fig4(overview, Results())
     assert trace_readings.of_fig3(Results(), Results()).count("Not answered") == 4
 
