@@ -64,6 +64,7 @@ def _methods(*names: str) -> list[Arm]:
 
 NEXT_TO_NOTHING = 1.0e-6  # a weight of the KL that does nothing; at 0 there is no reference, and the KL is not measured
 KL_AS_LOSS = {"kl_estimator": "k3", "kl_placement": "loss"}
+BATCH_MEAN = {"population": "sequences", "kl_estimator": "k2", "kl_placement": "loss"}  # the baseline's, for its mean
 ARMS = {
     arm.name: arm
     for arm in (
@@ -86,6 +87,19 @@ ARMS = {
             "reinforce_pp", "reinforce_pp_k", "reinforce_pp_baseline", "ppo", "ppo_critic", "adaptive_kl_ppo", "dpo",
             "mixed_scaling",
         ),
+        # Prompts or rollouts: as many rollouts an update, of more prompts (beyond_prompts_or_rollouts)
+        Arm("grpo_2", "GRPO, G = 2", "grpo", {"group_size": 2}),
+        Arm("grpo_4", "GRPO, G = 4", "grpo", {"group_size": 4}),
+        Arm("baseline_2", "REINFORCE++-baseline, G = 2", "reinforce_pp_baseline", {"group_size": 2}),
+        Arm("baseline_4", "REINFORCE++-baseline, G = 4", "reinforce_pp_baseline", {"group_size": 4}),
+        Arm("batch_mean_1", "batch's mean, G = 1", "reinforce_pp", BATCH_MEAN),
+        Arm("batch_mean_2", "batch's mean, G = 2", "reinforce_pp_k", {**BATCH_MEAN, "group_size": 2}),
+        Arm("batch_mean_4", "batch's mean, G = 4", "reinforce_pp_k", {**BATCH_MEAN, "group_size": 4}),
+        Arm("batch_mean_8", "batch's mean, G = 8", "reinforce_pp_k", BATCH_MEAN),
+        # Normaliser and KL (beyond_normaliser_and_kl)
+        Arm("grpo_k2_loss", "GRPO, k2 as loss", "grpo", {"kl_estimator": "k2"}),
+        Arm("baseline_k3_loss", "REINFORCE++-baseline, k3 as loss", "reinforce_pp_baseline", {"kl_estimator": "k3"}),
+        Arm("baseline_k1_reward", "REINFORCE++-baseline, k1 in the reward", "reinforce_pp_baseline", KL_IN_REWARD),
         # Runs that go wrong, each by one setting (learn_04_reading_a_run)
         Arm("agpo_high_rate", "AGPO, rate 1e-2", "agpo", {"learning_rate": 1.0e-2}),
         Arm("agpo_unsolved", "AGPO, unsolved task", "agpo", {"tasks": ["knights_4"]}),
@@ -257,8 +271,8 @@ def following(arm: Arm, config: TrainConfig, leader: TrainConfig, folder: Path) 
 
 
 def _as_many_rollouts(arm: Arm, params: dict) -> dict:
-    """The prompts per update of a method that fixes its group size: so many that rollouts per update stay the same."""
-    settings = RECIPES[arm.method].settings
+    """The prompts per update of an arm that fixes its group size: so many that rollouts per update stay the same."""
+    settings = RECIPES[arm.method].settings | arm.settings
     if "group_size" not in settings:
         return {}
     defaults = TrainConfig()
