@@ -7,7 +7,6 @@ its synonyms are folded into one form, and the wrappers that surround an answer 
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 
 from agpo_core.grading.patterns import any_of, pattern
@@ -42,13 +41,9 @@ _RUNS = pattern(f"[{''.join(_SUPERSCRIPTS)}]++|[{''.join(_SUBSCRIPTS)}]++")
 _CIRCLED = pattern("[①-⑳]")
 
 # Characters that are typed differently and mean the same: each digit, hyphen and blank becomes its ASCII character.
-_TYPED = {
-    c: str(d) for c in map(chr, range(0x80, sys.maxunicode + 1)) if (d := unicodedata.decimal(c, None)) is not None
-}
-_TYPED |= dict.fromkeys("‐‑‒–−﹣－⁃", "-") | {c: " " for c in map(chr, range(0x80, 0x3100)) if c.isspace()}
-_TYPED = (
-    {ord(c): said for c, said in _TYPED.items()} | dict.fromkeys(range(0x200B, 0x2010)) | {0xFEFF: None, 0x2060: None}
-)
+_DIGIT = pattern("[^\\D0-9]")
+_TYPED = dict.fromkeys(map(ord, "‐‑‒–−﹣－⁃"), "-") | {i: " " for i in range(0x80, 0x3100) if chr(i).isspace()}
+_TYPED |= dict.fromkeys([*range(0x200B, 0x2010), 0xFEFF, 0x2060])
 _THIN = pattern("(?<=\\d)[\u00a0\u2009\u202f\u2007](?=\\d{3}(?!\\d))")
 
 
@@ -58,7 +53,9 @@ def fold_typed(text: str) -> str:
     >>> fold_typed("‑５"), fold_typed("12\u202f345")
     ('-5', '12345')
     """
-    return text if text.isascii() else _THIN.sub("", text).translate(_TYPED)
+    if text.isascii():
+        return text
+    return _DIGIT.sub(lambda digit: str(int(digit[0])), _THIN.sub("", text).translate(_TYPED))
 
 
 # LaTeX commands that have one meaning here and several spellings.
