@@ -372,13 +372,18 @@ def _refuse_unknown_models(models: set[str]) -> None:
 
 
 def _launch(jobs: list[PlannedRun], params: dict) -> None:
+    from agpo_core.experiments.plots.live import Curves  # the plots know the grid
+
     for job in jobs:
         job.folder.mkdir(parents=True, exist_ok=True)
         job.config.save(job.folder / "config.yaml")
+    curves = Curves({job.folder: (job.arm.name, job.arm.title) for job in jobs})
     try:
-        launch.launch([job.folder for job in jobs], **{name: params[name] for name in LAUNCH})
+        launch.launch([job.folder for job in jobs], **{name: params[name] for name in LAUNCH}, watch=curves)
     except KeyboardInterrupt:
         raise GridInterrupted(INTERRUPTED) from None
+    finally:
+        curves(last=True)
     unfinished = [job.folder.name for job in jobs if not job.finished]
     if unfinished:
         raise RuntimeError(f"runs did not finish: {', '.join(unfinished)}; see their train.log.")

@@ -134,7 +134,7 @@ def environment() -> dict[str, str]:
 
 def launch(
     run_dirs, launcher="python", ranks=1, hostfile=None, parallel=2, master_port=None, progress=True,
-    silence_limit=SILENCE_LIMIT,
+    silence_limit=SILENCE_LIMIT, watch=None,
 ) -> None:  # fmt: skip
     """Train every run to its end: finished runs are left as they are, the others start or resume.
 
@@ -150,6 +150,7 @@ def launch(
         progress: whether to show how far the jobs are.
         silence_limit: seconds, > 0, that a rank on this machine may do nothing (stopped, or waiting for another)
             before its job is ended; after a minute a message names the rank.
+        watch: called without arguments at each look at the jobs, a few times a second; None: nothing is.
 
     Raises:
         ValueError: an argument is out of range or does not fit the launcher.
@@ -194,6 +195,8 @@ def launch(
             failures += [job.failure() for job in ended if not job.finished]
             if report:
                 report.update(running, ended, len(waiting))
+            if watch:
+                watch()
     except BaseException as error:
         stop(running, reason=type(error).__name__)
         raise
