@@ -34,6 +34,7 @@ from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_disp
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
 from agpo_core.experiments.plots.signals import masked_courses, signal_leverage
 from agpo_core.experiments.plots.traces import (
+    controllers_again,
     radius_factors,
     radius_traces,
     temperature_lags,
@@ -53,6 +54,7 @@ __all__ = [
     "clip_map",
     "clip_radius",
     "controller_traces",
+    "controllers_again",
     "convergence_clipping",
     "convergence_constants",
     "convergence_rates",

@@ -99,6 +99,17 @@ def temperature_starts(data: pd.DataFrame) -> str:
     return f"Three lines of τ over the updates, a panel an arm: {'; '.join(parts)}."
 
 
+def controllers_again(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = [
+        f"{symbol} from {data[f'{name}_again'].min():.3f} to {data[f'{name}_again'].max():.3f}, recorded "
+        f"{data[name].min():.3f} to {data[name].max():.3f}"
+        for name, symbol in (("epsilon", "ε"), ("tau", "τ"))
+    ]
+    return f"Radius and temperature over the updates, recomputed and as recorded: {'; '.join(parts)}."
+
+
 def temperature_lags(data: pd.DataFrame) -> str:
     if data.empty:
         return EMPTY

@@ -90,7 +90,7 @@ def prompt_weights(group_size: int = 8) -> tuple[Figure, pd.DataFrame]:
             left.plot(curve["p"], curve["gradient"], label=name, **look)
             right.plot(curve["p"], curve["ratio"], **look)
         right.plot(ps, 1 / (ps * (1 - ps)).sqrt(), color="0.45", linestyle="-.", label="$1/\\sqrt{p(1-p)}$")
-        left.set(xlabel="accuracy $p$ of the prompt", ylabel="expected gradient", ylim=(0, None))
+        left.set(xlabel="accuracy $p$ of the prompt", ylabel="expected gradient", ylim=(0, 0.55))
         right.set(xlabel="accuracy $p$ of the prompt", ylabel="expected / true gradient", ylim=(0, 7))
         left.legend(loc="lower center")
         right.legend(loc="upper center")

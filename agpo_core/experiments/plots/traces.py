@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from agpo_core.comparison import t_interval
-from agpo_core.experiments import traces
+from agpo_core.experiments import leverage, traces
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.plots.runs import dev_points
 from agpo_core.experiments.plots.style import LOOKS, PLAIN, line
@@ -172,6 +172,39 @@ def temperature_starts(results: Results, arms: list[str]) -> tuple[Figure, pd.Da
         handles = axes.flat[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=3)
         figure.suptitle(f"τ from the same signals, mean over runs: {about_runs(results)}")
+    return figure, data
+
+
+def controllers_again(results: Results, arm: str, clip, temperature) -> tuple[Figure, pd.DataFrame]:
+    """ε and τ as an arm's runs recorded them, and as other controllers would have set them on the same signals.
+
+    Args:
+        clip, temperature: the other controllers. What training under them would have made of the signals is not in it.
+
+    Returns:
+        The figure; a row an update: means over runs of epsilon and tau, recorded and (`_again`) recomputed.
+    """
+    parts = []
+    for _, run in leverage.runs_of(results.traces, arm):
+        again = leverage.recompute(run, clip, temperature)
+        parts.append(run.assign(epsilon_again=again["epsilon"], tau_again=again["tau"]))
+    names = ["epsilon", "epsilon_again", "tau", "tau_again"]
+    if not parts:
+        return _blank(), pd.DataFrame(columns=["update", *names])
+    data = blocks(common(pd.concat(parts)), names).groupby("update")[names].mean().reset_index()
+    params = results.meta["params"]
+    with plt.rc_context(PLAIN):
+        figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+        for ax, name, symbol in zip(axes, ("epsilon", "tau"), "ετ", strict=True):
+            ax.plot(data["update"], data[f"{name}_again"], color=LOOKS[arm].color, linewidth=1.8, label="yours")
+            ax.plot(data["update"], data[name], color="0.1", linewidth=1.3, linestyle=":", label="recorded")
+            for bound in ("min", "max"):
+                ax.axhline(params[f"{name}_{bound}"], color="0.45", linestyle="--", linewidth=1)
+            low, high = params[f"{name}_min"], params[f"{name}_max"]
+            ax.set(xlabel="update", ylabel=symbol, ylim=(low - 0.05 * (high - low), high + 0.05 * (high - low)))
+            ax.grid(color="0.93")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        figure.suptitle(f"{ARMS[arm].title}, the same signals, mean over runs: {about_runs(results)}")
     return figure, data
 
 

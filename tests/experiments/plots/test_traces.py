@@ -1,5 +1,7 @@
 """Figures of traces draw what the runs say, for one run as for many, and say how many they are."""
 
+from dataclasses import replace
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -8,9 +10,14 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from agpo_core.experiments import plots, records, traces
+from agpo_core.experiments import leverage, plots, records, traces
 from agpo_core.experiments.plots.traces import about_runs
 from agpo_core.experiments.records import Results
+
+
+def again(results):
+    return plots.controllers_again(results, "agpo", *leverage.controllers_of(results.meta["params"], "agpo"))
+
 
 HEATED = ["grpo_ats", "agpo", "agpo_part_probe", "agpo_free_probe"]
 FIGURES = {
@@ -19,6 +26,7 @@ FIGURES = {
     "factors": plots.radius_factors,
     "temperature": plots.temperature_traces,
     "starts": lambda results: plots.temperature_starts(results, HEATED),
+    "again": again,
     "lags": lambda results: plots.temperature_lags(results, HEATED),
 }
 
@@ -78,6 +86,15 @@ def test_the_temperatures_are_means_of_what_traces_give(record):
     updates = traces.probed(record.traces, "agpo")
     other = traces.temperature(updates, record.meta["params"], "debiased").groupby(updates["update"]).mean()
     assert data["debiased"].tolist() == pytest.approx(other.tolist())
+
+
+def test_the_recorded_controllers_give_the_recorded_values_again_and_others_do_not(record):
+    clip, temperature = leverage.controllers_of(record.meta["params"], "agpo")
+    _, data = plots.controllers_again(record, "agpo", clip, temperature)
+    for name in ("epsilon", "tau"):
+        assert data[f"{name}_again"].tolist() == pytest.approx(data[name].tolist(), abs=1e-4)
+    _, data = plots.controllers_again(record, "agpo", clip, replace(temperature, sensitivity=0.0))
+    assert (data["tau_again"] == 1.0).all()
 
 
 def test_a_lag_is_the_mean_correlation_of_the_runs(record):
