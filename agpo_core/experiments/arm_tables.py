@@ -103,16 +103,14 @@ def by_task(record: Results) -> pd.DataFrame:
     return _table(values, arms_of(runs), digits=1)
 
 
-def tool_use(record: Results, kind: str, updates: tuple[int, ...] = (6, 10, 20)) -> pd.DataFrame:
+def tool_use(record: Results, updates: tuple[int, ...] = (6, 10, 20)) -> pd.DataFrame:
     """Greedy accuracy along training and on test, in percent, and how the policy used its tool in the last update.
 
     Args:
         record: of a task with a tool.
-        kind: what the names of the starts begin with.
         updates: after how many updates the accuracy on dev is shown.
     """
-    runs = record.runs[record.runs["start"].str.fullmatch(kind + r"-\d+")].set_index(KEY)
-    traces = record.traces.set_index(KEY)
+    runs, traces = record.runs.set_index(KEY), record.traces.set_index(KEY)
     values = pd.DataFrame(index=runs.index)
     points = traces.dropna(subset=["dev"])
     for update in updates:

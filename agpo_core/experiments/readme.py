@@ -37,15 +37,9 @@ OF_ARMS = {
     "few": ("arm", "", {"": ("rpp_table2_small_data_overfitting", arm_tables.few_problems)}),
     # R++ Fig. 4, Knights and Knaves by number of people
     "knights": ("arm", "", {"": ("rpp_fig4_knights_knaves", arm_tables.by_task)}),
-    # R++ Table 4, a calculator, from an easy and a hard start
-    "tools": (
-        "arm", "start",
-        {
-            part: ("rpp_table4_tool_use", partial(arm_tables.tool_use, kind=start))
-            for part, start in (("easy", "products"), ("hard", "products-hard"))
-        },
-    ),
-}  # fmt: skip
+    # R++ Table 4, a calculator
+    "tools": ("arm", "", {"": ("rpp_table4_tool_use", arm_tables.tool_use)}),
+}
 # Grids with one row per arm. name: (record, the arm that the others are compared with)
 OVERVIEWS = {
     "methods": (METHODS, "grpo"),

@@ -2,7 +2,7 @@
 
     python -m agpo_core.models.knights_start FOLDER                       trained on puzzles of 2 and 3 people
     python -m agpo_core.models.knights_start FOLDER --people 2 3 4 5      of 2 to 5: as the shipped `tiny-knights`
-    python -m agpo_core.models.knights_start FOLDER --clean               without slips: what the architecture can do
+    python -m agpo_core.models.knights_start FOLDER --slips 0 0           without slips: what the architecture can do
 
 Architecture, tokenizer, recipe and measurements are those of the embedded models (`tiny_models`); the tasks are
 `knights_2` to `knights_8`. The measured start is written to FOLDER/start.json.
@@ -22,11 +22,10 @@ from agpo_core.tasks import get_task
 from agpo_core.tasks.knights import PEOPLE, TRAIN_PEOPLE, Knights
 
 
-def taught(people: int, clean: bool = False) -> Knights:
-    """The task that is demonstrated; with `clean`, every demonstration is right."""
+def taught(people: int, slips: tuple[float, float] = Knights.slip_share) -> Knights:
+    """The task that is demonstrated, with shares of wrong demonstrations: see `Knights.slip_share`."""
     task = get_task(f"knights_{people}")
-    if clean:
-        task.slip_share = (0.0, 0.0)
+    task.slip_share = tuple(slips)
     return task
 
 
@@ -44,11 +43,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--people", type=int, nargs="+", choices=PEOPLE, default=list(TRAIN_PEOPLE))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=KNIGHTS.steps, help="optimizer steps; default %(default)s")
-    parser.add_argument("--clean", action="store_true", help="no demonstration has a slip (a wrong answer)")
+    parser.add_argument(
+        "--slips", type=float, nargs=2, metavar=("SIMPLE", "COMPOUND"), default=Knights.slip_share,
+        help="shares of wrong demonstrations where the last statement is simple, and where it is a compound; "
+        "default %(default)s",
+    )  # fmt: skip
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     began = time.perf_counter(), time.process_time()
-    tasks = [taught(number, options.clean) for number in options.people]
+    tasks = [taught(number, options.slips) for number in options.people]
     model, tokenizer, log = train_supervised("qwen2", tasks, options.seed, KNIGHTS._replace(steps=options.steps))
     ended = time.perf_counter(), time.process_time()
     model.save_pretrained(options.folder)

@@ -12,7 +12,7 @@ from random import Random
 from agpo_core.tasks.micro import Item, MicroTask, last_number
 from agpo_core.tasks.tools import Calculator
 
-CALLS, SLIPS = 0.3, 0.3  # shares of the demonstrations, see Products.demonstrations
+CALLS, SLIPS = 0.15, 0.5  # shares of the demonstrations, see Products.demonstrations
 
 
 class Products(MicroTask):

@@ -76,17 +76,14 @@ def test_tasks_are_columns_in_the_order_of_the_record():
     assert table.loc["GRPO", "knights_2"].startswith("50.0\u00a0±\u00a0317.7")  # 25 and 75: 12.706 * 25
 
 
-def test_tools_are_shown_by_kind_of_start():
-    runs, traces = [], []
-    for start, score in (("products-2", 0.9), ("products-hard-2", 0.1)):
-        runs.append({**run("ppo", 1, score=score), "start": start})
-        for update, dev, calls in ((6, 0.3, 0.5), (10, 0.4, 1.0)):
-            line = run("ppo", 1, update=update, dev=dev, tool_calls=calls, tool_failures=0.5 * calls)
-            traces.append({**line, "start": start})
-    easy, hard = (arm_tables.tool_use(record(runs, traces), kind, (6, 20)) for kind in ("products", "products-hard"))
+def test_tools_are_shown_along_training_and_in_the_last_update():
+    traces = [
+        run("ppo", 1, update=update, dev=dev, tool_calls=calls, tool_failures=0.5 * calls)
+        for update, dev, calls in ((6, 0.3, 0.5), (10, 0.4, 1.0))
+    ]
+    table = arm_tables.tool_use(record([run("ppo", 1, score=0.9)], traces), (6, 20))
     # after 6 updates, after 20 (not recorded), test, calls, failures
-    assert list(easy.loc["PPO, value head"]) == ["30.0", "", "90.0", "1.0", "50.0"]
-    assert hard.loc["PPO, value head", "test"] == "10.0"
+    assert list(table.loc["PPO, value head"]) == ["30.0", "", "90.0", "1.0", "50.0"]
 
 
 def test_differences_stand_below_the_arms_and_a_star_is_given_after_the_correction():

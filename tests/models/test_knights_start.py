@@ -15,7 +15,7 @@ def test_demonstrations_take_the_numbers_of_people_in_turn():
 
 
 def test_clean_demonstrations_are_the_same_puzzles_without_the_slips():
-    slipped, clean = (demonstrations([taught(3, clean)], 1000, seed=1) for clean in (False, True))
+    slipped, clean = (demonstrations([taught(3, *slips)], 1000, seed=1) for slips in ((), ((0, 0),)))
     assert [prompt for prompt, _ in slipped] == [prompt for prompt, _ in clean]
     wrong = [a[1][:3] != b[1][:3] for a, b in zip(slipped, clean, strict=True)]
     # A third of the puzzles end with a simple statement (slips .25), the others with a compound (.7):
@@ -29,7 +29,7 @@ def test_a_start_is_made_measured_and_recorded(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(knights_start, "KNIGHTS", tiny_models.Supervision(steps=2, batch=4, learning_rate=2.0e-3))
     knights_start.main([str(tmp_path), "--seed", "3"])
     start = json.loads((tmp_path / "start.json").read_text())
-    assert (start["people"], start["seed"], start["steps"], start["clean"]) == ([2, 3], 3, 2, False)
+    assert (start["people"], start["seed"], start["steps"], start["slips"]) == ([2, 3], 3, 2, [0.25, 0.7])
     row = start["tasks"]["knights_2"]
     assert set(row) == {"greedy", "sampled", "pass_at_8", "entropy", "length", "roles", "everyone_named"}
     assert row["greedy"] <= 0.2  # two steps teach nothing

@@ -175,7 +175,7 @@ def test_products_keep_their_pools_apart_and_their_characters_in_the_vocabulary(
         assert set(context + written) <= set(ALPHABET)
 
 
-@pytest.mark.parametrize(("asked", "calls_share", "slips_share"), [((), 0.3, 0.3), ((0.08, 0.6), 0.08, 0.6)])
+@pytest.mark.parametrize(("asked", "calls_share", "slips_share"), [((), 0.15, 0.5), ((0.3, 0.3), 0.3, 0.3)])
 def test_demonstrations_call_and_err_in_the_shares_asked_for(asked, calls_share, slips_share):
     pairs = list(islice(get_task("products").demonstrations(2, *asked), 6000))
     firsts = [(context, written) for context, written in pairs if context.endswith("=")]
