@@ -154,6 +154,9 @@ def _vote_counts(answers_P_N, gold_P):
 def _plurality_chance(gold_P, rivals_P_C, silent_P, k):
     """Count the choices of k samples in which gold has `top` votes, no rival more, and `ties` rivals as many."""
     N = int((gold_P + rivals_P_C.sum(dim=1) + silent_P)[0])
+    if k == N:  # the only choice: every sample votes
+        wins = (gold_P > 0) & (gold_P >= rivals_P_C[:, :1].sum(dim=1))  # not below the first, the strongest rival
+        return wins.double() / (1 + (rivals_P_C == gold_P.unsqueeze(1)).sum(dim=1))
     choose = _pascal(N)
     chance_P = torch.zeros(len(gold_P), dtype=torch.float64)
     for top in range(1, min(k, int(gold_P.max())) + 1):

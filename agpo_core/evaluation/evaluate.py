@@ -6,10 +6,15 @@ evaluates a model on benchmarks by their published protocols, and writes a line 
 `evaluation_run`).
 """
 
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from agpo_core.checks import check_answers
 from agpo_core.config import ConfigError
 from agpo_core.jobs.together import together
 from agpo_core.rollouts.rollout import RolloutEngine, score
@@ -34,14 +39,31 @@ def first_problems(tasks: dict[str, Task], split: str, count: int | None) -> dic
     return problems
 
 
+@dataclass(frozen=True)
+class Completed:
+    """What the completions of some problems came to; equal on all ranks.
+
+    Attributes:
+        rewards: {task: rows, one for each problem, with a reward for each completion}.
+        votes: {task: rows, one for each problem, as `votes` counts them}.
+        tokens: generated, of all ranks.
+        failures: a sentence for each completion, on any rank, whose grading failed.
+    """
+
+    rewards: dict[str, list[list[float]]]
+    votes: dict[str, list[list[int]]]
+    tokens: int
+    failures: list[str]
+
+
 def complete_and_grade(
     engine: RolloutEngine, tasks: dict[str, Task], problems: dict[str, list[Problem]], accelerator: Accelerator,
-    samples: int = 1, tau: float = 0.0, failures: list[str] | None = None,
-) -> tuple[dict[str, list[list[float]]], int]:  # fmt: skip
-    """The rewards of each problem's completions.
+    samples: int = 1, tau: float = 0.0,
+) -> Completed:  # fmt: skip
+    """The rewards and the votes of each problem's completions.
 
     A sample depends on the seed and on the problem's place, not on the batch. A problem whose prompt leaves no room for
-    an answer is not asked; its rewards are 0.
+    an answer is not asked; its rewards are 0, and it has no votes.
 
     Args:
         engine: samples from the policy.
@@ -50,10 +72,6 @@ def complete_and_grade(
         accelerator: its ranks share the problems.
         samples: completions for each problem.
         tau: temperature, >= 0; 0 decodes greedily.
-        failures: a list that receives a sentence for each completion, on any rank, whose grading failed.
-    Returns:
-        {task: rows, one for each problem, with a reward for each completion}, and the number of tokens generated; equal
-        on all ranks.
     Raises:
         GradingError: grading failed, and the configuration's `failed_grading` is "raise".
         OtherRankFailed: another rank raised.
@@ -61,7 +79,7 @@ def complete_and_grade(
     every = [problem for several in problems.values() for problem in several]
     slots = range(len(every))[accelerator.process_index :: accelerator.num_processes]
     fits = engine.fits([every[i] for i in slots])
-    rewards, tokens, failed = {i: [0.0] * samples for i in slots}, 0, []
+    found, tokens, failures = {i: ([0.0] * samples, [0]) for i in slots}, 0, []
     asked = [i for i, fit in zip(slots, fits, strict=True) if fit]
     size = max(1, engine.config.rollout_batch // samples)
     with together(accelerator):
@@ -71,18 +89,40 @@ def complete_and_grade(
             tau_P = torch.full((len(part),), tau, device=engine.device)
             rollouts = engine.sample(prompts, engine.open(prompts), samples, tau_P, "evaluation", 0)
             score(rollouts, tasks, engine.config.failed_grading)
-            rewards |= zip(part, rollouts.grouped(rollouts.rewards_B.tolist()), strict=True)
+            graded = (rollouts.grouped(values) for values in (rollouts.rewards_B.tolist(), rollouts.answers))
+            for i, rewards_G, answers_G in zip(part, *graded, strict=True):
+                found[i] = rewards_G, votes(answers_G, rewards_G)
             tokens += rollouts.tokens
-            failed += rollouts.failures
-    shares = gather_object([(list(rewards.values()), tokens, failed)])
-    merged = [None] * len(every)
-    for rank, (share, _, of_rank) in enumerate(shares):
+            failures += rollouts.failures
+    shares = gather_object([(list(found.values()), tokens, failures)])
+    merged = [([], [])] * len(every)
+    for rank, (share, *_) in enumerate(shares):
         merged[rank :: accelerator.num_processes] = share
-        if failures is not None:
-            failures += of_rank
     rows = iter(merged)
     by_task = {name: [next(rows) for _ in several] for name, several in problems.items()}
-    return by_task, sum(tokens for _, tokens, _ in shares)
+    return Completed(
+        {name: [rewards_G for rewards_G, _ in rows] for name, rows in by_task.items()},
+        {name: [counts for _, counts in rows] for name, rows in by_task.items()},
+        sum(tokens for _, tokens, _ in shares),
+        [failure for *_, of_rank in shares for failure in of_rank],
+    )
+
+
+def votes(answers: list[Hashable | None], rewards: list[float]) -> list[int]:
+    """Count the votes of a problem's completions: first those for the right answer, then for each other, most first.
+
+    The right answer is the commonest among completions of reward 1; without one it has 0 votes. A completion without an
+    answer (None) does not vote, so the counts may add up to fewer than the completions.
+
+    Example:
+        >>> votes(["7", "8", None, "7", "9", "8", "8"], [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+        [2, 3, 1]
+    """
+    (answers,) = check_answers("answers", [answers])
+    counts = Counter(answer for answer in answers if answer is not None)
+    rights = Counter(a for a, reward in zip(answers, rewards, strict=True) if reward == 1 and a is not None)
+    right = counts.pop(rights.most_common(1)[0][0]) if rights else 0
+    return [right, *sorted(counts.values(), reverse=True)]
 
 
 def counts_right(rows: list[list[float]]) -> list[int] | None:

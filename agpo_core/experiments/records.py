@@ -47,7 +47,12 @@ TRACE_COLUMNS = [
 SAMPLED = ["gold", "score", "kl", "length"]  # by reward_model.appraise; sampled_* in runs (on test), dev_* in traces
 TOOL_USE = ["tool_share", "tool_calls", "tool_failures"]  # of an update's training rollouts
 PASSES = (1, 16)  # k of pass@k, where at least k completions per problem were sampled (R++ Table 2)
-SCORES = [f"{on}{name}" for on in ("", "train_") for name in ("score", *(f"pass_{k}" for k in PASSES))]  # test, train
+VOTERS = (1, 4, 16, 64)  # k of maj@k, where at least k completions per problem were sampled (AGPO Fig. 2)
+SCORES = [  # on the test problems, and on those that were trained on
+    f"{on}{name}"
+    for on in ("", "train_")
+    for name in ("score", *(f"pass_{k}" for k in PASSES), *(f"maj_{k}" for k in VOTERS), "maj_loss")
+]
 DIGITS = 5  # significant, in a record
 SCALES = {"tiny": "micro scale"}  # how titles name a profile; others go by their names
 
@@ -166,14 +171,39 @@ def _run_rows(key: dict, updates: list, evaluations: dict, config: TrainConfig, 
 
 
 def _scores(point: dict, task: str, on: str = "") -> dict:
-    """A task's greedy score and the pass@k of its samples, as means over problems; empty if it was not evaluated."""
+    """A task's greedy score, and pass@k and maj@k of its samples, as means over problems; empty if not evaluated."""
     if task not in point["score"]:
         return {}
     n = point.get("samples", 0)
     right = point.get("right", {}).get(task)  # None: its rewards lie outside [0, 1]
     tries = () if right is None else (k for k in PASSES if k <= n)
     passes = {k: metrics.pass_at_k(n, right, k).mean().item() for k in tries}
-    return {f"{on}score": point["score"][task], **{f"{on}pass_{k}": value for k, value in passes.items()}}
+    found = {"score": point["score"][task], **{f"pass_{k}": value for k, value in passes.items()}}
+    if (votes := point.get("votes", {}).get(task)) is not None:  # older runs counted none
+        found |= majorities(votes, n)
+    return {f"{on}{name}": value for name, value in found.items()}
+
+
+def majorities(votes: list[list[int]], samples: int) -> dict[str, float]:
+    """A task's maj@k for each k in VOTERS up to the number of samples, and what voting loses; means over problems.
+
+    maj@k is exact over all choices of k samples (`metrics.majority_at_k`). maj_loss is the mean over problems of
+    max(0, maj@1 - maj@K) with the largest K: the problems that a larger vote answers worse. What the others gain is
+    maj@K - maj@1 + maj_loss.
+
+    Args:
+        votes: for each problem its counts, as `evaluate.votes` gives them.
+        samples: completions for each problem; those that no count holds did not vote.
+    Returns:
+        {maj_1, maj_4 …, maj_loss}; empty with more samples than `majority_at_k` takes.
+    """
+    if samples > metrics.SAMPLES_MAX:
+        return {}
+    ballots = [[i for i, count in enumerate(row) for _ in range(count)] for row in votes]
+    answers = [[*row, *[None] * (samples - len(row))] for row in ballots]  # 0 names the right answer
+    found = {k: metrics.majority_at_k(answers, [0] * len(votes), k) for k in VOTERS if k <= samples}
+    loss = (found[1] - found[max(found)]).clamp(min=0).mean().item()
+    return {**{f"maj_{k}": chances.mean().item() for k, chances in found.items()}, "maj_loss": loss}
 
 
 def _trace(key: dict, updates: list, evaluations: dict) -> pd.DataFrame:

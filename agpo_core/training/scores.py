@@ -36,12 +36,9 @@ class Scores:
             problems: of each task.
             horizon: counts the tokens, apart from those of training.
         """
-        failures = []
-        graded, tokens = complete_and_grade(
-            self.engine, self.tasks, problems, self.ranks.accelerator, failures=failures
-        )
-        horizon.count("evaluation", tokens)
-        rewards = {name: [reward for (reward,) in rows] for name, rows in graded.items()}
+        found = complete_and_grade(self.engine, self.tasks, problems, self.ranks.accelerator)
+        horizon.count("evaluation", found.tokens)
+        rewards = {name: [reward for (reward,) in rows] for name, rows in found.rewards.items()}
         scores = {name: sum(values) / len(values) for name, values in rewards.items()}
         sizes = {name: len(values) for name, values in rewards.items()}
         too_long = {name: self.engine.fits(several).count(False) for name, several in problems.items()}
@@ -55,33 +52,34 @@ class Scores:
         }
         if any(too_long.values()):  # counted as wrong
             point["too_long"] = too_long
-        if failures:  # counted as 0
-            point["failed_grades"] = len(failures)
+        if found.failures:  # counted as 0
+            point["failed_grades"] = len(found.failures)
         if self.reward_model is not None:
             every = [problem for several in problems.values() for problem in several]
             point["sampled"] = self._appraise(every, horizon)
         return point, rewards
 
     def at_end(self, problems: dict[str, list[Problem]], horizon: Horizon) -> dict:
-        """The last point with the reward of each problem, and the rewards of sampled completions.
+        """The last point with the reward of each problem, and the rewards and votes of sampled completions.
 
-        Right completions are counted only where rewards lie in [0, 1]: elsewhere 1 does not mean right.
+        Right completions and votes are counted only where rewards lie in [0, 1]: elsewhere 1 does not mean right.
 
         Args:
             problems, horizon: as in `point`.
         """
         point, rewards = self.point(problems, horizon)
-        point["rewards"], failures = rewards, []
+        point["rewards"] = rewards
         if n := self.config.test_samples:
-            graded, tokens = complete_and_grade(
-                self.engine, self.tasks, problems, self.ranks.accelerator, n, self.config.tau_base, failures
+            found = complete_and_grade(
+                self.engine, self.tasks, problems, self.ranks.accelerator, n, self.config.tau_base
             )
-            horizon.count("evaluation", tokens)
-            right = {name: count for name, rows in graded.items() if (count := counts_right(rows)) is not None}
-            average = {name: sum(map(sum, rows)) / (n * len(rows)) for name, rows in graded.items()}
-            point |= {"samples": n, "right": right, "average": average}
-            if failures:
-                point["failed_grades"] = point.get("failed_grades", 0) + len(failures)
+            horizon.count("evaluation", found.tokens)
+            right = {name: count for name, rows in found.rewards.items() if (count := counts_right(rows)) is not None}
+            average = {name: sum(map(sum, rows)) / (n * len(rows)) for name, rows in found.rewards.items()}
+            votes = {name: found.votes[name] for name in right}
+            point |= {"samples": n, "right": right, "average": average, "votes": votes}
+            if found.failures:
+                point["failed_grades"] = point.get("failed_grades", 0) + len(found.failures)
         return point
 
     def _appraise(self, problems: list[Problem], horizon: Horizon) -> dict:

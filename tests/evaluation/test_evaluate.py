@@ -8,7 +8,7 @@ from accelerate import Accelerator
 
 from agpo_core.config import ConfigError
 from agpo_core.evaluation import evaluate as module
-from agpo_core.evaluation.evaluate import complete_and_grade, first_problems
+from agpo_core.evaluation.evaluate import complete_and_grade, first_problems, votes
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.rollout import TransformersEngine
 
@@ -20,8 +20,8 @@ def run_evaluation(config, toy, fresh_accelerator):
     def run(split, count, names=("toy",), **params):
         engine = TransformersEngine(*load_policy(config(**params)), config(**params))
         tasks = {name: type(toy)(name) for name in names}
-        graded, tokens = complete_and_grade(engine, tasks, first_problems(tasks, split, count), Accelerator())
-        return {name: [reward for (reward,) in rows] for name, rows in graded.items()}, tokens
+        found = complete_and_grade(engine, tasks, first_problems(tasks, split, count), Accelerator())
+        return {name: [reward for (reward,) in rows] for name, rows in found.rewards.items()}, found.tokens
 
     return run
 
@@ -81,7 +81,7 @@ def test_the_shares_of_ranks_are_merged_in_the_order_of_the_split(config, toy, r
     for rank in range(3):  # 7 problems: shares of 3, 2 and 2
         accelerator = SimpleNamespace(process_index=rank, num_processes=3)
         found = complete_and_grade(engine, {"toy": toy}, {"toy": toy.problems("test")[:7]}, accelerator, 2, tau=1.0)
-    assert [len(rewards) for rewards, *_ in shares] == [3, 2, 2]
+    assert [len(rows) for rows, *_ in shares] == [3, 2, 2]
     monkeypatch.undo()
     assert found == complete_and_grade(engine, {"toy": toy}, {"toy": toy.problems("test")[:7]}, Accelerator(), 2, 1.0)
 
@@ -89,3 +89,21 @@ def test_the_shares_of_ranks_are_merged_in_the_order_of_the_split(config, toy, r
 def test_asking_for_more_problems_than_there_are_raises(run_evaluation):
     with pytest.raises(ConfigError, match="'toy' has 6 dev problems, 7 were asked for: lower dev_"):
         run_evaluation("dev", 7)
+
+
+@pytest.mark.parametrize(
+    ("answers", "rewards", "counts"),
+    [
+        (["7", "8", None, "7", "8", "9", "8"], [1, 0, 0, 1, 0, 0, 0], [2, 3, 1]),
+        (["7", "7"], [1, 1], [2]),
+        (["8", "9", "9"], [0, 0, 0], [0, 2, 1]),  # no right answer among them
+        ([None, None], [0, 0], [0]),  # nobody votes
+        ([None, "8"], [1, 0], [0, 1]),  # a right completion without an answer does not vote either
+        (["7", "7.0", "7", "8"], [1, 1, 1, 0], [2, 1, 1]),  # right in two forms: the commoner is the right answer
+        (["7", "8"], [1, 0.5], [1, 1]),  # half a reward is not right
+        ([float("nan"), 7], [0, 1], [1]),
+    ],
+)
+def test_votes_by_hand(answers, rewards, counts):
+    assert votes(answers, rewards) == counts
+    assert votes(answers[::-1], rewards[::-1]) == counts

@@ -80,13 +80,13 @@ def test_greedy_accuracy_is_that_of_the_evaluation_in_training(settings, config,
     found = run(settings(), tmp_path, ["python"])
     engine = TransformersEngine(*load_policy(config()), config())
     task = Answered("a")
-    graded, tokens = complete_and_grade(engine, {"a": task}, {"a": task.problems("test")}, Accelerator())
-    assert [line["rewards"] for line in rows(tmp_path)] == graded["a"]
-    right = sum(reward for (reward,) in graded["a"])
+    greedy = complete_and_grade(engine, {"a": task}, {"a": task.problems("test")}, Accelerator())
+    assert [line["rewards"] for line in rows(tmp_path)] == greedy.rewards["a"]
+    right = sum(reward for (reward,) in greedy.rewards["a"])
     assert 0 < right < 8
     (row,) = found.to_dict("records")
     assert (row["metric"], row["value"], row["n"]) == ("accuracy", right / 8, 8)
-    assert (row["k"], row["tau"], row["p"], row["tokens"]) == (1, 0.0, 1.0, tokens)
+    assert (row["k"], row["tau"], row["p"], row["tokens"]) == (1, 0.0, 1.0, greedy.tokens)
     assert row["low"] < row["value"] < row["high"]
 
 

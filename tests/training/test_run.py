@@ -9,7 +9,7 @@ from accelerate import Accelerator
 
 from agpo_core import provenance
 from agpo_core.config import ConfigError
-from agpo_core.evaluation.evaluate import complete_and_grade
+from agpo_core.evaluation.evaluate import complete_and_grade, votes
 from agpo_core.rollouts.loading import load_policy
 from agpo_core.rollouts.rollout import TransformersEngine, score
 from agpo_core.training.problems import training_problems
@@ -146,10 +146,11 @@ def test_long_training_prompts_are_left_out_and_long_test_prompts_are_wrong(
     pool = run.pools["toy"]
     assert pool == [problem for problem in get_task("toy").problems("train") if len(problem.prompt) < 40]
     assert f"{len(toy.problems('train')) - len(pool)} training prompts leave no room" in capsys.readouterr().out
-    graded, _ = complete_and_grade(run.engine, run.tasks, {"toy": run.test["toy"]}, run.accelerator, 2, tau=1.0)
+    found = complete_and_grade(run.engine, run.tasks, {"toy": run.test["toy"]}, run.accelerator, 2, tau=1.0)
     short = toy.problems("test")[: len(run.test["toy"])]
-    plain, _ = complete_and_grade(run.engine, run.tasks, {"toy": short}, run.accelerator, 2, tau=1.0)
-    assert graded["toy"] == [[0.0, 0.0] if i % 4 == 1 else row for i, row in enumerate(plain["toy"])]
+    plain = complete_and_grade(run.engine, run.tasks, {"toy": short}, run.accelerator, 2, tau=1.0)
+    for ours, theirs, unasked in ((found.rewards, plain.rewards, [0.0, 0.0]), (found.votes, plain.votes, [0])):
+        assert ours["toy"] == [unasked if i % 4 == 1 else row for i, row in enumerate(theirs["toy"])]
     with pytest.raises(ConfigError, match="no training prompt of toy fits"):
         Run(config(max_sequence_tokens=6), tmp_path)  # 6 of them are the answer's
 
@@ -165,18 +166,20 @@ def engine(config):
 
 def test_sampled_completions_are_those_of_each_problems_own_stream(engine, toy):
     problems = toy.problems("test")
-    found, tokens = complete_and_grade(engine, {"toy": toy}, {"toy": problems}, Accelerator(), 5, tau=1.0)
-    expected, count = [], 0
+    found = complete_and_grade(engine, {"toy": toy}, {"toy": problems}, Accelerator(), 5, tau=1.0)
+    expected, counted, count = [], [], 0
     for slot, problem in enumerate(problems):  # one problem, one sample at a time
-        prompts, row = engine.encode([problem], [slot]), []
+        prompts, row, answers = engine.encode([problem], [slot]), [], []
         for sample in range(5):
             tau_P = torch.ones(1)
             alone = engine.sample(prompts, engine.open(prompts), 1, tau_P, "evaluation", 0, first_sample=sample)
             score(alone, {"toy": toy})
             row += alone.rewards_B.tolist()
+            answers += alone.answers
             count += alone.tokens
         expected.append(row)
-    assert found == {"toy": expected} and tokens == count
+        counted.append(votes(answers, row))
+    assert found.rewards == {"toy": expected} and found.votes == {"toy": counted} and found.tokens == count
     assert 0 < sum(map(sum, expected)) < 40
 
 
@@ -191,11 +194,15 @@ def test_sampled_completions_do_not_change_with_the_batch(config, toy, engine, r
 def test_the_end_of_a_run_counts_the_right_completions_beside_the_greedy_score(config, tmp_path):
     plain = trained(config(), tmp_path / "plain")["test"]
     found = trained(config(test_samples=5, train_problems=6, horizon=0.0), tmp_path / "sampled")
-    assert "right" not in plain and "samples" not in plain
+    assert not {"right", "samples", "votes"} & plain.keys()
     for name, problems in (("test", 4), ("trained_on", 6)):
         right = found[name]["right"]["toy"]
         assert found[name]["samples"] == 5
         assert len(right) == problems and all(0 <= count <= 5 for count in right)
+        kept = found[name]["votes"]["toy"]
+        assert len(kept) == problems and any(len(counts) > 1 for counts in kept)
+        for most, (first, *others) in zip(right, kept, strict=True):  # the toy task has several right answers
+            assert (first > 0) == (most > 0) and first <= most and first + sum(others) <= 5
         assert 0 < sum(right) < 5 * problems
     again = trained(config(test_samples=5, train_problems=6, horizon=0.0), tmp_path / "again")
     assert again == found

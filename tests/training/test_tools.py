@@ -580,5 +580,5 @@ def test_greedy_evaluation_takes_all_turns(config, fresh_accelerator):
                 turn, turns, calls = "", 2, calls + 1
         expected.append(task.grade(problem, text).reward)
     assert calls >= 2
-    graded = complete_and_grade(engine, {"toy": task}, {"toy": task.problems("test")}, Accelerator())
-    assert graded == ({"toy": [[reward] for reward in expected]}, tokens)
+    found = complete_and_grade(engine, {"toy": task}, {"toy": task.problems("test")}, Accelerator())
+    assert found.rewards == {"toy": [[reward] for reward in expected]} and found.tokens == tokens

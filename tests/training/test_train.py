@@ -271,8 +271,8 @@ def test_the_test_scores_are_those_of_the_saved_policy(agpo, agpo_config):
     engine = TransformersEngine(*load_policy(c), c)
     tasks = {name: module.get_task(name) for name in "ab"}
     problems = first_problems(tasks, "test", 4)
-    graded, _ = complete_and_grade(engine, tasks, problems, module.make_accelerator(c))
-    rewards = {name: [reward for (reward,) in rows] for name, rows in graded.items()}
+    found = complete_and_grade(engine, tasks, problems, module.make_accelerator(c))
+    rewards = {name: [reward for (reward,) in rows] for name, rows in found.rewards.items()}
     test = agpo.evaluations["test"]
     assert test["rewards"] == rewards
     assert test["problems"] == 4
