@@ -11,7 +11,7 @@ give.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -32,12 +32,27 @@ def macro(runs: pd.DataFrame) -> pd.Series:
     return 100 * runs.drop_duplicates(key).set_index(key)["macro"].astype(float)
 
 
-def paired(runs: pd.DataFrame, arm: str, baseline: str) -> pd.Series:
-    """Differences of macro-averages in points, arm - baseline, of runs with equal seed and start.
+def over_tasks(runs: pd.DataFrame, column: str) -> pd.Series:
+    """A score's mean over a run's tasks, in points, indexed by (arm, seed, start); runs without the score are left out.
+
+    Args:
+        column: of a score in [0, 1]; without such a column the result is empty.
+    """
+    key = ["arm", "seed", "start"]
+    return 100 * runs.reindex(columns=[*key, column]).groupby(key, sort=False)[column].mean().dropna().astype(float)
+
+
+def paired(
+    runs: pd.DataFrame, arm: str, baseline: str, score: Callable[[pd.DataFrame], pd.Series] = macro
+) -> pd.Series:
+    """Differences of scores in points, arm - baseline, of runs with equal seed and start.
 
     The supervised start is paired by start alone: it has one score, whatever the seed.
+
+    Args:
+        score: of a table of runs, indexed by (arm, seed, start); the macro-average if nothing is said.
     """
-    scores = macro(runs)
+    scores = score(runs)
     arms = scores.index.get_level_values("arm")
     ours, theirs = (scores[arms == name].droplevel("arm") for name in (arm, baseline))
     if baseline == "start":

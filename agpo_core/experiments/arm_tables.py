@@ -12,6 +12,7 @@ correction over all differences of the table. The corner of a table says what it
 import pandas as pd
 
 from agpo_core.comparison import LEVEL, Interval, about, holm, p_value, t_interval
+from agpo_core.experiments import votes
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.records import Results
 from agpo_core.tasks.preferences import to_gold
@@ -101,6 +102,11 @@ def by_task(record: Results) -> pd.DataFrame:
     runs = record.runs
     values = 100 * runs.pivot_table(index=KEY, columns="task", values="score")[list(dict.fromkeys(runs["task"]))]
     return _table(values, arms_of(runs), digits=1)
+
+
+def majority_votes(record: Results) -> pd.DataFrame:
+    """Right answers in percent: greedy, by votes, and what the largest vote gains and loses (AGPO Fig. 2)."""
+    return _table(votes.values(record), arms_of(record.runs), digits=1)
 
 
 def tool_use(record: Results, updates: tuple[int, ...] = (6, 10, 20)) -> pd.DataFrame:

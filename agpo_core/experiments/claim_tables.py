@@ -110,8 +110,8 @@ def _judged(experiment: str, record: Results) -> list[tuple]:
     pairs = claimed(experiment, arms_of(record.runs))
     rows = judge(record.runs, pairs).itertuples()
     return [
-        (claim.number, claim.paper, experiment, pair.title, MACRO, "", "points", row.mean, row.half, row.n, row.about,
-         row.p_holm, row.family, row.verdict, row.needed)
+        (claim.number, claim.paper, experiment, pair.two, pair.measure, "", "points", row.mean, row.half, row.n,
+         row.about, row.p_holm, row.family, row.verdict, row.needed)
         for pair, row in zip(pairs, rows, strict=True) for claim in pair.claims
     ]  # fmt: skip
 

@@ -2,7 +2,9 @@
 
 import math
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 
@@ -15,6 +17,7 @@ from agpo_core.comparison import (
     about,
     holm,
     macro,
+    over_tasks,
     p_value,
     paired,
     pairs_needed,
@@ -62,6 +65,20 @@ CONTROLS = (
 )
 
 
+def vote_gain(runs: pd.DataFrame) -> pd.Series:
+    """What a vote of sixteen samples scores above a single one, in points: maj@16 - maj@1."""
+    return over_tasks(runs, "maj_16") - over_tasks(runs, "maj_1")
+
+
+VOTE_GAIN = "maj@16 − maj@1"
+# What `judge` can compare: a measure -> its points a run, indexed by arm, seed and start; empty where runs lack it
+MEASURES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
+    MACRO: macro,
+    **{f"maj@{k}": partial(over_tasks, column=f"maj_{k}") for k in records.VOTERS},
+    VOTE_GAIN: vote_gain,
+}
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two arms that are compared, and what is claimed about them.
@@ -71,6 +88,7 @@ class Pair:
         relation: "above" or "equal", as claimed; unused without a claim.
         claims: what the papers claim about these two arms; if empty, the difference is measured and not judged.
         asks: without a claim, the question that the difference answers.
+        measure: what is compared, one of MEASURES.
     """
 
     arm: str
@@ -78,15 +96,21 @@ class Pair:
     relation: str = "above"
     claims: tuple[published.Claim, ...] = ()
     asks: str = ""
+    measure: str = MACRO
 
     @property
-    def title(self) -> str:
+    def two(self) -> str:
+        """The two arms and their relation, in words."""
         between = {"above": "above", "equal": "equal to"}[self.relation] if self.claims else "against"
         return f"{ARMS[self.arm].title} {between} {ARMS[self.baseline].title}"
 
+    @property
+    def title(self) -> str:
+        return self.two if self.measure == MACRO else f"{self.two}, {self.measure}"
+
 
 def claimed(experiment: str, arms) -> list[Pair]:
-    """What the papers claim about the macro-averages of an experiment's arms, in order of `published.claims`.
+    """What the papers claim about MEASURES of an experiment's arms, in order of `published.claims`.
 
     Args:
         experiment: a claim is judged in the experiments that it names.
@@ -95,9 +119,9 @@ def claimed(experiment: str, arms) -> list[Pair]:
     found = {}
     for claim in published.claims():
         for c in claim.contrasts if experiment in claim.experiments else ():
-            if c.measure == MACRO and {c.arm, c.baseline} <= set(arms):
-                found.setdefault((c.arm, c.baseline, c.relation), []).append(claim)
-    return [Pair(*key, tuple(claims)) for key, claims in found.items()]
+            if c.measure in MEASURES and {c.arm, c.baseline} <= set(arms):
+                found.setdefault((c.arm, c.baseline, c.relation, c.measure), []).append(claim)
+    return [Pair(*key, tuple(claims), measure=measure) for (*key, measure), claims in found.items()]
 
 
 def controls(experiment: str, arms) -> list[Pair]:
@@ -127,7 +151,7 @@ def judge(runs: pd.DataFrame, pairs: list[Pair]) -> pd.DataFrame:
         One row per pair: arm, baseline, mean, half, n, about (see comparison.Interval), p, p_holm, family (how many
         pairs were tested together, this one included), verdict, needed (NaN where there is no number to give).
     """
-    gaps = [paired(runs, pair.arm, pair.baseline) for pair in pairs]
+    gaps = [paired(runs, pair.arm, pair.baseline, MEASURES[pair.measure]) for pair in pairs]
     frame = pd.DataFrame({"p": [p_value(gap) for gap in gaps], "claim": [bool(pair.claims) for pair in pairs]})
     families = frame.groupby("claim")["p"]
     frame["p_holm"] = families.transform(lambda p: holm(p.astype(float)))
@@ -166,7 +190,7 @@ def verdicts(judged: pd.DataFrame, pairs: list[Pair]) -> str:
             pair.title,
             *(fill(sentence, bullet="  claim      ") for sentence in said),
             *([fill(pair.asks, bullet="  asks       ")] if pair.asks else []),
-            fill(in_print(pair.arm, pair.baseline), bullet="  published  "),
+            fill(_in_print(pair), bullet="  published  "),
             fill(_as_measured(row), bullet="  measured   "),
         ]
         if pair.claims:
@@ -199,6 +223,14 @@ def in_print(arm: str, baseline: str) -> str:
             numbers = f"{table['gap'].mean():+.2f} points on average, ahead on {ahead} of {len(table)} scores"
         parts.append(f"{place}{by}: {numbers}")
     return "; ".join(parts) or "no table of either paper scores both"
+
+
+def _in_print(pair: Pair) -> str:
+    """What the papers print about a pair: scores of both, or of another measure the numbers that its claims rest on."""
+    if pair.measure == MACRO:
+        return in_print(pair.arm, pair.baseline)
+    rests = {n.reference: n for claim in pair.claims for name in claim.numbers for n in published.find(name)}
+    return "; ".join(f"{reference.replace(' | ', ', ')}: {n.value:g}" for reference, n in rests.items()) or "no number"
 
 
 def _as_measured(row) -> str:
@@ -267,7 +299,7 @@ def answers(profile: str = "tiny") -> dict[int, list[str]]:
             for claim in pair.claims:
                 found[claim.number].append(f"{row.verdict} in `{experiment}`: {pair.title}, {difference}")
         for claim in published.claims():
-            others = [c for c in claim.contrasts if c.measure != MACRO and {c.arm, c.baseline} <= arms]
+            others = [c for c in claim.contrasts if c.measure not in MEASURES and {c.arm, c.baseline} <= arms]
             if others and experiment in claim.experiments:
                 measures = dict.fromkeys(c.measure for c in others)
                 found[claim.number].append(f"measured in `{experiment}`, not judged: {', '.join(measures)}")

@@ -41,6 +41,7 @@ from agpo_core.experiments.plots.traces import (
     temperature_starts,
     temperature_traces,
 )
+from agpo_core.experiments.plots.votes import majority_votes, vote_chances, vote_gains
 
 __all__ = [
     "alt",
@@ -68,6 +69,7 @@ __all__ = [
     "kl_running_means",
     "learning_curves",
     "main_results",
+    "majority_votes",
     "masked_courses",
     "method_curves",
     "method_scores",
@@ -84,4 +86,6 @@ __all__ = [
     "temperature_traces",
     "three_runs",
     "vanishing_dispersion",
+    "vote_chances",
+    "vote_gains",
 ]

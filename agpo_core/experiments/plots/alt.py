@@ -355,6 +355,48 @@ def bias_decay(data: pd.DataFrame) -> str:
     )
 
 
+# -- votes
+
+
+def vote_chances(data: pd.DataFrame) -> str:
+    ends = data.sort_values("k").groupby(["right", "rivals"], sort=False)["chance"].agg(["first", "last"])
+    rises = ends.index[ends["last"] > ends["first"]]
+    parts = [f"p = {right:g} against {rivals} wrong" for right, rivals in rises]
+    return (
+        f"Lines of the chance that a vote is right over its size, for {len(ends)} problems. It rises for "
+        f"{'; '.join(parts)}; it falls for the other {len(ends) - len(rises)}."
+    )
+
+
+def majority_votes(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    ends = data.sort_values("k").groupby("arm", sort=False)
+    scores = [
+        f"{ARMS[arm].title} from {rows['score'].iloc[0]:.1f} to {rows['score'].iloc[-1]:.1f} %" for arm, rows in ends
+    ]
+    gaps = data[data["pairs"] > 0].dropna(subset=["gap_half"])
+    clear = int((gaps["gap"].abs() > gaps["gap_half"]).sum())
+    return (
+        f"Left, right answers by votes of {data['k'].min()} to {data['k'].max()} samples: {'; '.join(scores)}. Right, "
+        f"paired differences from GRPO with {len(gaps)} intervals, of which {clear} leave out zero."
+    )
+
+
+def vote_gains(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = [
+        f"{ARMS[arm].title} {rows['gain'].mean():+.1f} points on average, below zero on {(rows['gain'] < 0).sum()} of "
+        f"{len(rows)}"
+        for arm, rows in data.groupby("arm", sort=False)
+    ]
+    return (
+        "Left, bars of what a large vote gains and loses against one sample. Right, its gain on each task over the "
+        f"share that one sample gets right: {'; '.join(parts)}."
+    )
+
+
 # -- convergence
 
 

@@ -166,8 +166,8 @@ class Contrast:
     Attributes:
         arm, baseline: names in grid.ARMS.
         relation: "above": the arm scores higher; "equal": neither does.
-        measure: what is compared; the macro-average over tasks unless said otherwise, and only that is judged by
-            `verdicts.judge`.
+        measure: what is compared; the macro-average over tasks unless said otherwise. `verdicts.judge` judges those of
+            `verdicts.MEASURES`, and no other.
     """
 
     arm: str
