@@ -1,7 +1,7 @@
 """Every claim of the papers with what is known of it here, as tables: for the notebook `claims`.
 
 Everything is read from `published.claims()` and from the records, so that a new record changes the tables and no line
-of code. `verdicts.answers` gives the same findings as sentences.
+of code. `answers` gives the same findings as sentences, `tallies` in a word.
 
 A claim's standing is one of STANDINGS:
 
@@ -20,11 +20,12 @@ import pandas as pd
 from agpo_core import paths
 from agpo_core.comparison import LEVEL, Interval, macro, t_interval
 from agpo_core.config import ConfigError
-from agpo_core.experiments import published, records, report
+from agpo_core.experiments import published, records, report, trace_readings
 from agpo_core.experiments.arm_tables import KEY
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.published import MACRO, Claim
 from agpo_core.experiments.records import Results
+from agpo_core.experiments.traces import Part, judge_parts
 from agpo_core.experiments.verdicts import Pair, claimed, in_print, judge, p_text, verdict_of
 from agpo_core.tasks.preferences import to_gold
 
@@ -32,6 +33,7 @@ STANDINGS = ("supported", "contradicted", "inconclusive", "in part", "untested")
 COLUMNS = ["claim", "paper", "experiment", "pair", "measure", "part", "unit", "mean", "half", "n", "about", "p_holm",
            "family", "verdict", "needed"]  # fmt: skip
 NOT_JUDGED = "not judged"
+STATEMENT = "statement"  # in the place of a measure: what is judged is a sentence about runs
 
 
 # -- measures that are shown, and not judged -----------------------------------------------------
@@ -83,24 +85,33 @@ MEASURES: dict[str, tuple[str, Callable[[Results], dict[str, pd.Series]]]] = {
     "memory": ("MiB", _column("memory_mb")),
 }
 
+# Claims whose verdict is on statements about runs, as their notebook makes them: the number of a claim -> the records
+# that are read, the first of which the verdict is named after, and the function of their results.
+STATEMENTS: dict[int, tuple[tuple[str, ...], Callable[..., list[Part]]]] = {
+    18: (("agpo_fig3_kl_clip_traces",), trace_readings.parts_of_fig3),
+    19: (("methods_overview", "agpo_fig3_kl_clip_traces"), trace_readings.parts_of_fig4),
+}
+
 
 # -- effects -------------------------------------------------------------------------------------
 
 
 def effects(profile: str = "tiny") -> pd.DataFrame:
-    """Every difference that a claim speaks of and a record has: those that are judged, then the others.
+    """Every difference or statement that a claim makes and a record can answer: those that are judged, then the others.
 
     Args:
         profile: whose records are read.
     Returns:
         A row a claim, experiment, pair and part of a measure: COLUMNS. `mean`, `half`, `n` and `about` are the paired
-        difference (comparison.Interval) in `unit`; p_holm, family and needed are NaN where it is not judged.
+        difference (comparison.Interval) in `unit`; p_holm, family and needed are NaN where it is not judged. A
+        statement stands in the column `pair`, and has no unit.
     """
     rows = []
     for experiment in dict.fromkeys(name for claim in published.claims() for name in claim.experiments):
         record = records.load(experiment, profile)
         if record is not None:
             rows += _judged(experiment, record) + _measured(experiment, record)
+    rows += _stated(profile)
     table = pd.DataFrame(rows, columns=COLUMNS)
     numbers = ["mean", "half", "p_holm", "family", "needed"]
     return table.astype(dict.fromkeys(numbers, float)).sort_values("claim", kind="stable", ignore_index=True)
@@ -119,6 +130,8 @@ def _judged(experiment: str, record: Results) -> list[tuple]:
 def _measured(experiment: str, record: Results) -> list[tuple]:
     arms, rows = set(arms_of(record.runs)), []
     for claim in published.claims():
+        if claim.number in STATEMENTS:
+            continue
         for c in claim.contrasts if experiment in claim.experiments else ():
             if c.measure not in MEASURES or not {c.arm, c.baseline} <= arms:
                 continue
@@ -129,6 +142,20 @@ def _measured(experiment: str, record: Results) -> list[tuple]:
                 pair = f"{ARMS[c.arm].title} {between} {ARMS[c.baseline].title}"
                 rows.append((claim.number, claim.paper, experiment, pair, c.measure, part, unit, *t_interval(gap),
                              math.nan, math.nan, NOT_JUDGED, math.nan))  # fmt: skip
+    return rows
+
+
+def _stated(profile: str) -> list[tuple]:
+    rows = []
+    for number, (names, statements) in STATEMENTS.items():
+        found = [records.load(name, profile) for name in names]
+        if found[0] is None:
+            continue
+        parts = statements(*(record or Results() for record in found))
+        paper = published.claims()[number - 1].paper
+        for part, row in zip(parts, judge_parts(parts).itertuples(), strict=True):
+            measured = (row.mean, row.half, row.n, row.about, row.p_holm, row.family, row.verdict, row.needed)
+            rows.append((number, paper, names[0], part.says.rstrip("."), STATEMENT, "", "", *measured))
     return rows
 
 
@@ -185,7 +212,59 @@ def check(papers: list, shown: list, number: int) -> None:
         raise ConfigError(f"number must lie between 1 and {len(published.claims())}; got {number!r}.")
 
 
+def tallies(profile: str = "tiny") -> dict[int, list[str]]:
+    """Each claim's verdict in a word, by what gave it: the recorded runs, a test, or both.
+
+    Args:
+        profile: whose records are read.
+    Returns:
+        {number of a claim: verdicts}: of runs "supported", "contradicted" or "inconclusive", and "mixed" where its
+        pairs, statements or experiments differ; of tests "holds", "does not hold" or "in part". Empty: nothing judges
+        it yet.
+    """
+    found = effects(profile)
+    judged = found[~found["verdict"].isin([NOT_JUDGED, "not run"])]
+    of_tests = {True: "holds", False: "does not hold", None: "in part"}
+    tally = {}
+    for claim in published.claims():
+        of_runs = list(judged.loc[judged["claim"] == claim.number, "verdict"].unique())
+        tally[claim.number] = [
+            *(of_runs if len(of_runs) < 2 else ["mixed"]),
+            *([of_tests[claim.holds]] if claim.tests else []),
+        ]
+    return tally
+
+
 # -- as text -------------------------------------------------------------------------------------
+
+
+def answers(profile: str = "tiny") -> dict[int, list[str]]:
+    """What this repository knows of every claim: from tests, from the record; what is planned, and what takes a GPU.
+
+    Args:
+        profile: whose records are read.
+    Returns:
+        {number of a claim: sentences}.
+    """
+    found = effects(profile)
+    words = {
+        True: "holds, as a test shows",
+        False: "does not hold, as a test shows",
+        None: "answered in part by a test",
+    }
+    sentences = {}
+    for claim in published.claims():
+        rows = found[found["claim"] == claim.number]
+        said = [words[claim.holds]] if claim.tests else []
+        for row in rows[rows["verdict"] != NOT_JUDGED].itertuples():
+            over = f" (over {row.about})" if row.about else ""
+            what = _what(row.pair, row.measure)
+            said.append(f"{row.verdict} in `{row.experiment}`: {what}, {_difference(row)}{over}")
+        for experiment, others in rows[rows["verdict"] == NOT_JUDGED].groupby("experiment", sort=False):
+            said.append(f"measured in `{experiment}`, not judged: {', '.join(others['measure'].unique())}")
+        said += [f"planned: {claim.planned}"] * bool(claim.planned) + [f"only on a GPU: {claim.gpu}"] * bool(claim.gpu)
+        sentences[claim.number] = said
+    return sentences
 
 
 def table(found: pd.DataFrame, paper: str, shown=STANDINGS) -> str:
@@ -209,11 +288,11 @@ def known(claim: Claim, found: pd.DataFrame) -> list[str]:
     """What is known of a claim here, in a few phrases: differences, computations, what is to come, what takes a GPU."""
     phrases, of_claim = [], found[found["claim"] == claim.number]
     for (pair, measure), rows in of_claim.groupby(["pair", "measure"], sort=False):
-        what = pair if measure == MACRO else f"{pair}, {measure}"
         places = []
         for experiment, of_one in rows.groupby("experiment", sort=False):
             differences = ", ".join(f"{row.part} {_difference(row)}".strip() for row in of_one.itertuples())
-            places.append(f"{differences} {of_one['unit'].iloc[0]} in `{experiment}`")
+            places.append(f"{differences} {of_one['unit'].iloc[0]}".rstrip() + f" in `{experiment}`")
+        what = _what(pair, measure)
         phrases.append(f"{what}: {'; '.join(places)}")
     if claim.tests:
         phrases.append({True: "computed: it holds", False: "computed: it fails", None: "computed in part"}[claim.holds])
@@ -224,8 +303,14 @@ def known(claim: Claim, found: pd.DataFrame) -> list[str]:
     return phrases
 
 
+def _what(pair: str, measure: str) -> str:
+    return pair if measure in (MACRO, STATEMENT) else f"{pair}, {measure}"
+
+
 def _difference(row) -> str:
     digits = 1 if math.isnan(row.mean) or abs(row.mean) >= 1 or row.unit == "points" else 2
+    if row.measure == STATEMENT and row.half > 0:
+        digits = max(digits, 1 - math.floor(math.log10(row.half)))  # two digits of the interval
     return Interval(row.mean, row.half, row.n).text("+", digits)
 
 
@@ -238,10 +323,11 @@ def one(number: int, found: pd.DataFrame) -> str:
         lines.append(f"  in print  {ARMS[c.arm].title} and {ARMS[c.baseline].title}: {printed}")
     for row in found[found["claim"] == number].itertuples():
         p = f", {p_text(row.p_holm)} (Holm over {row.family:.0f})" if not math.isnan(row.p_holm) else ""
-        needed = f", {row.needed:.0f} pairs would be needed" if not math.isnan(row.needed) else ""
-        what = "" if row.measure == MACRO else f", {row.measure} {row.part}".rstrip()
-        lines.append(f"  {row.experiment}: {row.pair}{what}")
-        lines.append(f"            {_difference(row)} {row.unit}, {row.n} pairs{p}: {row.verdict}{needed}")
+        needed = f", {row.needed:.0f} would be needed" if not math.isnan(row.needed) else ""
+        pairs = "runs" if row.measure == STATEMENT else "pairs"
+        lines.append(f"  {row.experiment}: {_what(row.pair, row.measure)} {row.part}".rstrip())
+        difference = f"{_difference(row)} {row.unit}".rstrip()
+        lines.append(f"            {difference}, {row.n} {pairs}{p}: {row.verdict}{needed}")
     lines += [f"  test      {name}" for name in claim.tests]
     lines += [f"  to come   {claim.planned}"] * bool(claim.planned) + [f"  GPU       {claim.gpu}"] * bool(claim.gpu)
     return "\n".join([*lines, f"  stands    {standing(claim, found)}"])
@@ -301,7 +387,9 @@ def needed(found: pd.DataFrame) -> list[str]:
     lines = []
     for row in found[found["verdict"] == "inconclusive"].itertuples():
         pairs = "more pairs than are worth naming" if math.isnan(row.needed) else f"about {row.needed:.0f} pairs"
-        lines.append(f"claim {row.claim}, {row.pair} in {row.experiment}: {row.mean:+.1f} points, {pairs}, not {row.n}")
+        difference = f"{_difference(row)} {row.unit}".rstrip()
+        what = _what(row.pair, row.measure)
+        lines.append(f"claim {row.claim}, {what} in {row.experiment}: {difference}, {pairs}, not {row.n}")
     return lines
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from agpo_core import paths, provenance
 from agpo_core.comparison import about, macro, speaks, t_interval
-from agpo_core.experiments import arm_tables, plots, published, records, report, verdicts
+from agpo_core.experiments import arm_tables, claim_tables, plots, published, records, report, verdicts
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.metrics import LOGGED
 from agpo_core.recipes import RECIPES
@@ -74,7 +74,7 @@ def coverage(folder: str = "notebooks/", missing: bool = True) -> str:
         missing: name items whose notebook is to come, too.
     """
     there = {file.stem for file in paths.notebooks().glob("*.ipynb")}
-    known = verdicts.tallies()
+    known = claim_tables.tallies()
     rows = [
         {
             "item": item.title,
@@ -90,7 +90,7 @@ def coverage(folder: str = "notebooks/", missing: bool = True) -> str:
 
 
 def _counted(found) -> str:
-    """How many claims got which verdict, from runs and from tests; see `verdicts.tallies`."""
+    """How many claims got which verdict, from runs and from tests; see `claim_tables.tallies`."""
     counts = Counter(verdict for of_claim in found for verdict in of_claim)
     of_runs = ", ".join(f"{counts[word]} {word}" for word in OF_RUNS if counts[word])
     of_tests = ", ".join(f"{n} {words[n > 1]}" for word, words in OF_TESTS.items() if (n := counts[word]))
@@ -244,7 +244,7 @@ def metrics() -> str:
 
 def claims() -> str:
     """Every claim of the papers, and what is known of it here."""
-    known = verdicts.answers()
+    known = claim_tables.answers()
     rows = [
         {
             "#": str(claim.number),

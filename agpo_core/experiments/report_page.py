@@ -18,7 +18,7 @@ import nbformat
 from jinja2 import Environment
 
 from agpo_core import paths
-from agpo_core.experiments import published, verdicts
+from agpo_core.experiments import claim_tables, published
 
 TAG = "report"  # of cells whose outputs stand on the page
 PAGE = """<!doctype html>
@@ -77,7 +77,7 @@ def write(profile: str) -> Path:
     """
     file = paths.outputs() / "report" / "index.html"
     file.parent.mkdir(parents=True, exist_ok=True)
-    known = verdicts.answers()
+    known = claim_tables.answers()
     claims = [
         {
             "number": claim.number,

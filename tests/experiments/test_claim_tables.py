@@ -1,4 +1,4 @@
-"""The tables of all claims: complete, and of one mind with the records and with `verdicts.answers`."""
+"""The tables of all claims: complete, and of one mind with the records."""
 
 import csv
 import math
@@ -9,8 +9,9 @@ import pytest
 
 from agpo_core import paths
 from agpo_core.config import ConfigError
-from agpo_core.experiments import claim_tables, published, verdicts
+from agpo_core.experiments import claim_tables, published, records, trace_readings, traces
 from agpo_core.experiments.claim_tables import NOT_JUDGED, STANDINGS
+from agpo_core.experiments.verdicts import claimed, judge
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def row(verdict: str, claim: int = 2, p_holm: float = 0.5) -> dict:
 
 
 def test_every_judged_effect_is_one_of_the_answers_sentences_and_the_other_way_round(found):
-    known = verdicts.answers()
+    known = claim_tables.answers()
     judged = found[found["verdict"] != NOT_JUDGED]
     for effect in judged.itertuples():
         assert any(
@@ -136,3 +137,38 @@ def test_each_known_mistake_of_the_exercise_goes_wrong_in_one_case_alone():
     assert [claim_tables.verdict_number(*case) for case in claim_tables.CASES] == [1, -1, 0, -1, 0]
     for mistaken in claim_tables.MISTAKES.values():
         assert sum(mistaken(*case) != claim_tables.verdict_number(*case) for case in claim_tables.CASES) == 1
+
+
+def test_every_claim_has_an_answer_and_it_follows_from_the_record():
+    by_number = claim_tables.answers()
+    assert list(by_number) == [claim.number for claim in published.claims()] and all(by_number.values())
+    runs = records.load("methods_overview", "tiny").runs
+    judged = (
+        judge(runs, claimed("methods_overview", set(runs["arm"]))).set_index(["arm", "baseline"]).loc["agpo", "ppo"]
+    )
+    assert by_number[2] == [
+        f"{judged['verdict']} in `methods_overview`: AGPO above PPO, value head, "
+        f"{judged['mean']:+.1f}\u00a0±\u00a0{judged['half']:.1f} (over {judged['about']})"
+    ]
+    assert by_number[22] == ["does not hold, as a test shows"] and by_number[4][0].startswith("only on a GPU")
+
+
+def test_a_tally_names_the_verdicts_of_runs_and_of_tests_and_a_disagreement_is_mixed(monkeypatch):
+    found = claim_tables.tallies()
+    assert list(found) == [claim.number for claim in published.claims()]
+    assert (found[2], found[22], found[4]) == (["contradicted"], ["does not hold"], [])
+    both = pd.DataFrame(
+        [row("supported", 43), row("inconclusive", 43), row(NOT_JUDGED, 2)], columns=claim_tables.COLUMNS
+    )
+    monkeypatch.setattr(claim_tables, "effects", lambda profile: both)
+    assert claim_tables.tallies()[43] == ["mixed"] and claim_tables.tallies()[2] == []
+
+
+def test_a_statement_has_the_verdict_that_its_notebook_gives(found):
+    parts = trace_readings.parts_of_fig3(records.load("agpo_fig3_kl_clip_traces", "tiny"))
+    theirs, rows = traces.judge_parts(parts), found[found["claim"] == 18]
+    assert (
+        rows["verdict"].tolist() == theirs["verdict"].tolist() and rows["p_holm"].tolist() == theirs["p_holm"].tolist()
+    )
+    assert rows["pair"].tolist() == [part.says.rstrip(".") for part in parts]
+    assert claim_tables.standing(of(18), found) == "contradicted"  # one of its parts is

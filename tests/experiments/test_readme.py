@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core import paths
-from agpo_core.experiments import published, readme, verdicts
+from agpo_core.experiments import claim_tables, published, readme
 from agpo_core.metrics import LOGGED
 
 
@@ -85,7 +85,7 @@ def test_a_notebook_that_is_there_is_linked_and_the_others_are_to_come(monkeypat
 def test_the_verdicts_of_a_row_count_the_claims_of_its_notebook(monkeypatch):
     one, two, three, *_ = numbers = [c.number for c in published.claims() if c.notebook == "methods_overview"]
     found = dict.fromkeys(range(1, 57), []) | {one: ["contradicted"], two: ["contradicted", "holds"], three: ["holds"]}
-    monkeypatch.setattr(verdicts, "tallies", lambda: found)
+    monkeypatch.setattr(claim_tables, "tallies", lambda: found)
     (row,) = [row for row in readme.coverage().splitlines() if "(notebooks/methods_overview.ipynb)" in row]
     assert "| 2 contradicted; by test: 2 hold |" in row and len(numbers) > 3  # what nothing judges is not counted
     found |= {one: ["supported"], two: ["inconclusive"], three: ["does not hold"]}
@@ -94,7 +94,7 @@ def test_the_verdicts_of_a_row_count_the_claims_of_its_notebook(monkeypatch):
 
 
 def test_every_word_of_a_verdict_is_counted():
-    words = {word for of_claim in verdicts.tallies().values() for word in of_claim}
+    words = {word for of_claim in claim_tables.tallies().values() for word in of_claim}
     assert words <= {*readme.OF_RUNS, *readme.OF_TESTS}
 
 

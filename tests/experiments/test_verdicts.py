@@ -1,7 +1,6 @@
 """Verdicts on claims, and on whether fresh runs agree with the record."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +8,7 @@ import pytest
 from scipy import stats
 
 from agpo_core.comparison import pairs_needed
-from agpo_core.experiments import published, records
+from agpo_core.experiments import published
 from agpo_core.experiments.grid import ARMS
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.verdicts import (
@@ -17,13 +16,11 @@ from agpo_core.experiments.verdicts import (
     Pair,
     agreement,
     agreement_text,
-    answers,
     claimed,
     controls,
     in_print,
     judge,
     p_text,
-    tallies,
     verdicts,
 )
 
@@ -218,28 +215,6 @@ def test_a_claim_is_judged_in_the_experiments_that_it_names_and_nowhere_else():
     assert claimed("rpp_table4_tool_use", ["grpo", "ppo", "reinforce_pp_baseline"])
     assert not [pair for pair in claimed("methods_overview", ARMS) if pair.arm == "reinforce_pp_baseline"]
     assert claimed("another", ARMS) == [] and claimed("methods_overview", ["grpo"]) == []
-
-
-def test_every_claim_has_an_answer_and_it_follows_from_the_record():
-    by_number = answers()
-    assert list(by_number) == [claim.number for claim in published.claims()] and all(by_number.values())
-    runs = records.load("methods_overview", "tiny").runs
-    row = judge(runs, claimed("methods_overview", set(runs["arm"]))).set_index(["arm", "baseline"]).loc["agpo", "ppo"]
-    assert by_number[2] == [
-        f"{row['verdict']} in `methods_overview`: AGPO above PPO, value head, "
-        f"{row['mean']:+.1f}\u00a0±\u00a0{row['half']:.1f} (over {row['about']})"
-    ]
-    assert by_number[22] == ["does not hold, as a test shows"] and by_number[4][0].startswith("only on a GPU")
-
-
-def test_a_tally_names_the_verdicts_of_runs_and_of_tests_and_a_disagreement_is_mixed(monkeypatch):
-    found = tallies()
-    assert list(found) == [claim.number for claim in published.claims()]
-    assert (found[2], found[22], found[4]) == (["contradicted"], ["does not hold"], [])
-    words = iter(["supported", "inconclusive", "inconclusive"])
-    judged = [(pair, SimpleNamespace(verdict=next(words))) for pair in claimed("rpp_table4_tool_use", ARMS)]
-    monkeypatch.setattr("agpo_core.experiments.verdicts._of_records", lambda profile: [("", set(), judged)])
-    assert tallies()[43] == ["mixed"] and tallies()[2] == []
 
 
 # -- agreement ----------------------------------------------------------------------------------------

@@ -35,10 +35,10 @@ def claims_overview(found: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
     Args:
         found: `claim_tables.effects`.
     Returns:
-        The figure; the judged differences, in the order in which they are drawn.
+        The figure; the judged differences in points, in the order in which they are drawn.
     """
     stands = claim_tables.standings(found)
-    judged = found[found["verdict"] != claim_tables.NOT_JUDGED].dropna(subset=["mean"])
+    judged = found[(found["verdict"] != claim_tables.NOT_JUDGED) & (found["unit"] == "points")].dropna(subset=["mean"])
     order = {name: i for i, name in enumerate(dict.fromkeys(judged["experiment"]))}
     drawn = judged.sort_values("experiment", key=lambda names: names.map(order), kind="stable", ignore_index=True)
     rows = len(drawn) + len(order)  # a line above each group names it
@@ -49,7 +49,9 @@ def claims_overview(found: pd.DataFrame) -> tuple[Figure, pd.DataFrame]:
         )  # fmt: skip
         _bars(above, stands)
         _forest(below, drawn)
-        figure.suptitle(f"{len(stands)} claims of two papers, and {len(drawn)} differences judged at micro scale")
+        figure.suptitle(
+            f"{len(stands)} claims of two papers, and {len(drawn)} differences of scores judged at micro scale"
+        )
     return figure, drawn
 
 
