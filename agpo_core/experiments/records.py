@@ -46,7 +46,11 @@ TRACE_COLUMNS = [
 # Further columns, only in tables whose runs have them
 SAMPLED = ["gold", "score", "kl", "length"]  # by reward_model.appraise; sampled_* in runs (on test), dev_* in traces
 TOOL_USE = ["tool_share", "tool_calls", "tool_failures"]  # of an update's training rollouts
-PASSES = (1, 16)  # k of pass@k, where at least k completions per problem were sampled (R++ Table 2)
+PASSES = (
+    1,
+    8,
+    16,
+)  # k of pass@k: 1, and the largest for which k completions per problem were sampled (R++ Tables 2, 3)
 SCORES = [f"{on}{name}" for on in ("", "train_") for name in ("score", *(f"pass_{k}" for k in PASSES))]  # test, train
 DIGITS = 5  # significant, in a record
 SCALES = {"tiny": "micro scale"}  # how titles name a profile; others go by their names
@@ -171,7 +175,8 @@ def _scores(point: dict, task: str, on: str = "") -> dict:
         return {}
     n = point.get("samples", 0)
     right = point.get("right", {}).get(task)  # None: its rewards lie outside [0, 1]
-    tries = () if right is None else (k for k in PASSES if k <= n)
+    there = [k for k in PASSES if k <= n and right is not None]
+    tries = {*there[:1], *there[-1:]}
     passes = {k: metrics.pass_at_k(n, right, k).mean().item() for k in tries}
     return {f"{on}score": point["score"][task], **{f"{on}pass_{k}": value for k, value in passes.items()}}
 

@@ -40,6 +40,7 @@ from agpo_core.experiments.plots.traces import (
     temperature_starts,
     temperature_traces,
 )
+from agpo_core.experiments.plots.transfer import domain_gaps, domain_scores
 
 __all__ = [
     "alt",
@@ -53,6 +54,8 @@ __all__ = [
     "clip_map",
     "clip_radius",
     "controller_traces",
+    "domain_gaps",
+    "domain_scores",
     "convergence_clipping",
     "convergence_constants",
     "convergence_rates",
