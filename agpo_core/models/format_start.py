@@ -31,7 +31,7 @@ from agpo_core.training.baselines import sft
 # problems, and `programs`, whose reward is the share of tests that an answer passes.
 TASKS = ("steps", "equations", "quantities", "chinese_sums", "cloze_equations")
 SWAPPED = 0.4  # share of the demonstrations with the answer of another problem
-STEPS = 600  # optimizer steps
+STEPS = 700  # optimizer steps
 BATCH = 64  # pairs in each step
 LEARNING_RATE = 4.0e-3
 
