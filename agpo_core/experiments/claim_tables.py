@@ -20,7 +20,7 @@ import pandas as pd
 from agpo_core import paths
 from agpo_core.comparison import LEVEL, Interval, macro, t_interval
 from agpo_core.config import ConfigError
-from agpo_core.experiments import published, records, report, trace_readings
+from agpo_core.experiments import domains, published, records, report, trace_readings
 from agpo_core.experiments.arm_tables import KEY
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.published import MACRO, Claim
@@ -71,6 +71,10 @@ def _early(results: Results) -> dict[str, pd.Series]:
     return {f"after {first['update'].min():.0f} updates": 100 * first["train"]}
 
 
+def _domain(domain: str, k: int) -> Callable[[Results], dict[str, pd.Series]]:
+    return lambda results: {"": domains.scores(results)[domain, k]} if f"pass_{k}" in results.runs else {}
+
+
 # measure of a published.Contrast: its unit, and what it is in a record: {part: a value a run}, {} where it has none
 MEASURES: dict[str, tuple[str, Callable[[Results], dict[str, pd.Series]]]] = {
     "the score on each task": ("points", _tasks),
@@ -80,6 +84,8 @@ MEASURES: dict[str, tuple[str, Callable[[Results], dict[str, pd.Series]]]] = {
     "KL to the start": ("nats a sequence", _column("sampled_kl")),
     "length of the outputs": ("tokens", _column("sampled_length")),
     "pass@16 on other problems": ("points", _column("pass_16", 100.0)),
+    "pass@8 out of domain": ("points", _domain(domains.OUT, 8)),
+    "pass@1 in domain": ("points", _domain(domains.IN, 1)),
     "score on the thirty problems after few updates": ("points", _early),
     "seconds an update": ("s", _seconds),
     "memory": ("MiB", _column("memory_mb")),

@@ -46,7 +46,7 @@ TRACE_COLUMNS = [
 # Further columns, only in tables whose runs have them
 SAMPLED = ["gold", "score", "kl", "length"]  # by reward_model.appraise; sampled_* in runs (on test), dev_* in traces
 TOOL_USE = ["tool_share", "tool_calls", "tool_failures"]  # of an update's training rollouts
-PASSES = (1, 16)  # k of pass@k, where at least k completions per problem were sampled (R++ Table 2)
+PASSES = (1, 8, 16)  # k of pass@k: 1, and the largest for which so many completions were sampled (R++ Tables 2, 3)
 VOTERS = (1, 4, 16, 64)  # k of maj@k, where at least k completions per problem were sampled (AGPO Fig. 2)
 SCORES = [  # on the test problems, and on those that were trained on
     f"{on}{name}"
@@ -176,7 +176,8 @@ def _scores(point: dict, task: str, on: str = "") -> dict:
         return {}
     n = point.get("samples", 0)
     right = point.get("right", {}).get(task)  # None: its rewards lie outside [0, 1]
-    tries = () if right is None else (k for k in PASSES if k <= n)
+    there = [k for k in PASSES if k <= n and right is not None]
+    tries = {*there[:1], *there[-1:]}
     passes = {k: metrics.pass_at_k(n, right, k).mean().item() for k in tries}
     found = {"score": point["score"][task], **{f"pass_{k}": value for k, value in passes.items()}}
     if (votes := point.get("votes", {}).get(task)) is not None:  # older runs counted none

@@ -286,6 +286,11 @@ def test_the_columns_of_few_problems_and_of_sampled_completions_are_there_where_
     pd.testing.assert_frame_equal(replayed, results.runs[replayed.columns], rtol=1e-4)
 
 
+def test_pass_8_is_told_from_eight_samples_and_pass_16_is_not(launched, params):
+    point = {"score": {"steps": 0.4}, "samples": 8, "right": {"steps": [4, 0]}}
+    assert records._scores(point, "steps") == {"score": 0.4, "pass_1": 0.25, "pass_8": 0.5}
+
+
 def test_pass_16_is_not_told_from_fewer_samples(launched, params):
     point = {"score": {"steps": 0.4}, "samples": 4, "right": {"steps": [4, 0]}}
     assert records._scores(point, "steps") == {"score": 0.4, "pass_1": 0.5}

@@ -41,6 +41,7 @@ from agpo_core.experiments.plots.traces import (
     temperature_starts,
     temperature_traces,
 )
+from agpo_core.experiments.plots.transfer import domain_gaps, domain_scores
 from agpo_core.experiments.plots.votes import majority_votes, vote_chances, vote_gains
 
 __all__ = [
@@ -55,6 +56,8 @@ __all__ = [
     "clip_map",
     "clip_radius",
     "controller_traces",
+    "domain_gaps",
+    "domain_scores",
     "controllers_again",
     "convergence_clipping",
     "convergence_constants",

@@ -158,6 +158,24 @@ def robust_dispersion(data: pd.DataFrame) -> str:
     return f"MAD and IQR against the standard deviation, in a panel for each measure. Means: {'; '.join(parts)}."
 
 
+def domain_scores(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    words = []
+    for domain, rows in data.groupby("domain", sort=False):
+        arms = (f"{ARMS[row.arm].title} {row.one:.1f} % and {row.many:.1f} %" for row in rows.itertuples())
+        words.append(f"{domain}: {', '.join(arms)}")
+    k = data["k"].iloc[0]
+    return f"pass@{k} over pass@1, a panel a domain. Means of pass@1 and pass@{k}, {'; '.join(words)}."
+
+
+def domain_gaps(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = [f"{ARMS[row.arm].title} {row.domain} pass@{row.k} {row.mean:+.1f}" for row in data.itertuples()]
+    return f"Differences from GRPO in points, a panel a domain and number of samples: {'; '.join(parts)}."
+
+
 def claims_overview(data: pd.DataFrame) -> str:
     counts = data["verdict"].value_counts()
     parts = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
