@@ -387,8 +387,8 @@ def one_rollout(strong: Results) -> str:
     ends = "" if math.isnan(e.low) else f" [{e.low / e.gain:+.0%}, {e.high / e.gain:+.0%}] (90 %)"
     return (
         f"{ARMS[PAPER].title} ends {e.difference.text('+', 2)} from GRPO in gold. That is "
-        f"{e.difference.mean / e.gain:+.0%}{ends} of the {e.gain:.2f} points that GRPO gains over its start. In the reward model's score the two differ "
-        f"by {t_interval(gap(values, SCORE, PAPER)).text('+', 2)}."
+        f"{e.difference.mean / e.gain:+.0%}{ends} of the {e.gain:.2f} points that GRPO gains over its start. In "
+        f"the reward model's score the two differ by {t_interval(gap(values, SCORE, PAPER)).text('+', 2)}."
     )
 
 
