@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from agpo_core.comparison import LEVEL, Estimate, Interval, estimate, p_value, t_interval
+from agpo_core.comparison import LEVEL, Estimate, Interval, about, estimate, p_value, speaks, t_interval
 from agpo_core.experiments import arm_tables, published, traces
 from agpo_core.experiments.arm_tables import KEY, SQUARE
 from agpo_core.experiments.grid import ARMS, arms_of
@@ -182,7 +182,8 @@ def equality_text(found: dict[tuple, Equality], number: int = 36) -> str:
         lines.append(fill(part, bullet="  part       " if claimed else "  asks       "))
         lines.append(fill(_measured(e), bullet="  measured   "))
         lines.append(fill(_judged(e), bullet="  verdict    " if claimed else "  answer     "))
-    return "\n".join(lines)
+    note = speaks(about(e.difference for e in found.values()))
+    return "\n".join([*lines, *([fill(note)] if note else [])])
 
 
 def _measured(e: Equality) -> str:
