@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import re
 from pathlib import Path
 
 from agpo_core import paths
@@ -21,11 +22,35 @@ def embedded_models() -> list[str]:
 
 
 def model_source(name: str) -> str:
-    """Where a model lies: in the package, in a folder (absolute, or relative to the repository), else on the hub."""
+    """Where a model lies: in the package, in a folder (absolute, or relative to the repository), else on the hub.
+
+    A name that begins with `outputs/` is looked for in the folder that AGPO_OUTPUTS names, too.
+    """
     if name in embedded_models():
         return str(paths.models() / name)
-    folder = paths.root() / name
-    return str(folder) if folder.is_dir() else name
+    folders = [paths.root() / name]
+    if name.startswith("outputs/"):
+        folders.append(paths.outputs() / name.removeprefix("outputs/"))
+    return next((str(folder) for folder in folders if folder.is_dir()), name)
+
+
+MAKERS = {"preferences": "reward_start", "products": "tool_start"}  # beginning of a start's name: its module
+
+
+def to_make(names) -> str:
+    """The commands that make starts which are not there yet; "" if none is missing, or no command makes it.
+
+    Example:
+        >>> to_make(["tiny-qwen2-a", "outputs/models/preferences-98", "outputs/models/preferences-99"])
+        'python -m agpo_core.models.reward_start --seeds 98 99'
+    """
+    seeds = {}
+    for name in names:
+        found = re.fullmatch(r"outputs/models/([a-z]+)(-[a-z]+)?-(\d+)", name)
+        if found and found[1] in MAKERS and not Path(model_source(name)).is_dir():
+            quick = " --quick" if found[2] == "-quick" else ""
+            seeds.setdefault(f"python -m agpo_core.models.{MAKERS[found[1]]}{quick} --seeds", {})[found[3]] = None
+    return "; ".join(f"{command} {' '.join(of)}" for command, of in seeds.items())
 
 
 def model_fingerprint(source: str) -> str | None:

@@ -18,6 +18,7 @@ from agpo_core.experiments.records import Results
 from agpo_core.tasks.preferences import to_gold
 
 KEY = ["arm", "seed", "start"]
+PLACEMENTS = (("reinforce_pp_k", "reinforce_pp_k_k3_loss"), ("grpo_k1_reward", "grpo"))  # of the global, of the local
 # The 2 x 2 of R++ Table 1: (normaliser, placement of the KL) of each arm
 SQUARE = {
     "grpo": ("local", "k3 in the loss"),
@@ -26,7 +27,12 @@ SQUARE = {
     "reinforce_pp_k": ("global", "k1 in the reward"),
 }
 
-FACTORS = SQUARE | {"reinforce_pp": SQUARE["reinforce_pp_k"]}  # with one rollout per prompt it is no cell of the 2 x 2
+# The others are no cells of the 2 x 2: one rollout a prompt, or a baseline without a normaliser
+FACTORS = SQUARE | {
+    "rloo": ("none", "k1 in the reward"),
+    "remax": ("none", "k1 in the reward"),
+    "reinforce_pp": SQUARE["reinforce_pp_k"],
+}
 
 
 def rlhf(record: Results) -> pd.DataFrame:
@@ -39,16 +45,25 @@ def rlhf(record: Results) -> pd.DataFrame:
     for title, point in _curve(record, "dev_gold").items():
         values[f"gold on dev, {title}"] = to_gold(point).reindex(values.index)
     arms = [arm for arm in ("start", *FACTORS) if arm in values.index.get_level_values("arm")]
-    table = _table(values, arms)
+    shown = table(values, arms)
     for place, factor in enumerate(("normaliser", "KL")):
         factors = [FACTORS[arm][place] if arm in FACTORS else "" for arm in arms]
-        table.insert(place, factor, factors + [""] * (len(table) - len(arms)))
-    return table
+        shown.insert(place, factor, factors + [""] * (len(shown) - len(arms)))
+    return shown
 
 
 def main_effects(record: Results) -> pd.DataFrame:
     """The effect of each factor of the 2 x 2, averaged over the other: differences paired by seed and start."""
-    values = _learned(record)
+    return frame({}, effects(_learned(record)), digits=2)
+
+
+def effects(values: pd.DataFrame, interaction: bool = False) -> dict[str, pd.DataFrame]:
+    """The effect of each factor of the 2 x 2 in each pair of seed and start, averaged over the other factor.
+
+    Args:
+        values: one row a run, indexed by arm, seed and start; it holds the four arms of SQUARE.
+        interaction: add by how much the placement's effect under the global normaliser exceeds that under the local.
+    """
     by_seed = {arm: values.xs(arm, level="arm") for arm in SQUARE}
     rows = {}
     for name, of, ours, theirs in (
@@ -60,7 +75,10 @@ def main_effects(record: Results) -> pd.DataFrame:
             for level in (ours, theirs)
         }
         rows[name] = (mean[ours] - mean[theirs]).dropna()
-    return _frame({}, rows, digits=2)
+    if interaction:
+        whole, local = (by_seed[one] - by_seed[other] for one, other in PLACEMENTS)
+        rows["interaction"] = (whole - local).dropna()
+    return rows
 
 
 def _learned(record: Results) -> pd.DataFrame:
@@ -94,14 +112,14 @@ def few_problems(record: Results) -> pd.DataFrame:
     values = 100 * runs[list(titles)].rename(columns=titles)
     for title, point in _curve(record, "dev").items():
         values[f"dev, greedy, {title}"] = 100 * point.reindex(values.index)
-    return _table(values, arms_of(record.runs), digits=1)
+    return table(values, arms_of(record.runs), digits=1)
 
 
 def by_task(record: Results) -> pd.DataFrame:
     """Greedy test score of each task, in percent (in R++ Fig. 4 each number of people is a task)."""
     runs = record.runs
     values = 100 * runs.pivot_table(index=KEY, columns="task", values="score")[list(dict.fromkeys(runs["task"]))]
-    return _table(values, arms_of(runs), digits=1)
+    return table(values, arms_of(runs), digits=1)
 
 
 def majority_votes(record: Results) -> pd.DataFrame:
@@ -125,10 +143,10 @@ def tool_use(record: Results, updates: tuple[int, ...] = (6, 10, 20)) -> pd.Data
     last = traces.dropna(subset=["tool_calls"]).groupby(KEY).last()
     for column, title in (("tool_calls", "calls an answer"), ("tool_failures", "calls that failed, %")):
         values[title] = last[column].reindex(values.index) * (100 if column == "tool_failures" else 1)
-    return _table(values, arms_of(runs.reset_index()), digits=1)
+    return table(values, arms_of(runs.reset_index()), digits=1)
 
 
-def _table(values: pd.DataFrame, arms: list[str], digits: int = 2, baseline: str = "grpo") -> pd.DataFrame:
+def table(values: pd.DataFrame, arms: list[str], digits: int = 2, baseline: str = "grpo") -> pd.DataFrame:
     """One row per arm, and below them the differences from the baseline."""
     by_arm = {arm: values.xs(arm, level="arm") for arm in arms}
     means = {}
@@ -143,10 +161,10 @@ def _table(values: pd.DataFrame, arms: list[str], digits: int = 2, baseline: str
         for arm, of_arm in by_arm.items()
         if baseline in by_arm and arm not in ("start", baseline)
     }
-    return _frame(means, gaps, digits)
+    return frame(means, gaps, digits)
 
 
-def _frame(means: dict[str, dict[str, Interval]], gaps: dict[str, pd.DataFrame], digits: int) -> pd.DataFrame:
+def frame(means: dict[str, dict[str, Interval]], gaps: dict[str, pd.DataFrame], digits: int = 2) -> pd.DataFrame:
     """Rows of means, then rows of differences; a star marks those that pass Holm's correction over all of them."""
     tested = {(row, column): gap[column].dropna() for row, gap in gaps.items() for column in gap}
     adjusted = dict(zip(tested, holm([p_value(gap) for gap in tested.values()]), strict=True))

@@ -15,7 +15,7 @@ import torch
 
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.jobs.progress import duration
-from agpo_core.model_files import model_source
+from agpo_core.model_files import model_source, to_make
 from agpo_core.tasks import get_task
 from agpo_core.tasks.benchmarks.table import LISTED
 from agpo_core.training.reward_model import reward_source
@@ -40,6 +40,8 @@ SHAPES = {  # hub id -> shape, for planning where the weights are not at hand
     "Qwen/Qwen2.5-14B": Shape(14_770_033_664, 48, 5120, 1024, 152_064, 4_300_800),
     "Qwen/Qwen2.5-7B": Shape(7_615_616_512, 28, 3584, 512, 152_064, 2_523_136),
     "meta-llama/Meta-Llama-3-8B": Shape(8_030_261_248, 32, 4096, 1024, 128_256, 2_621_440),
+    "OpenRLHF/Llama-3-8b-sft-mixture": Shape(8_030_261_248, 32, 4096, 1024, 128_256, 2_621_440),
+    "OpenRLHF/Llama-3-8b-rm-700k": Shape(7_504_928_768, 32, 4096, 1024, 128_256, 2_621_440),  # a score for the head
     "google/gemma-2-9b": Shape(9_241_705_984, 42, 3584, 2048, 256_000, 3_376_128),
     "HuggingFaceTB/SmolLM2-135M-Instruct": Shape(134_515_008, 30, 576, 192, 49_152, 305_280),
 }
@@ -296,7 +298,7 @@ def forward_passes(config: TrainConfig, tokens_train: float, tokens_probe: float
 def describe(jobs: list, params: dict) -> str:
     """The jobs of a grid, their tokens, hours and memory, as text.
 
-    For each model, memory is shown for the job that needs the most.
+    For each model, memory is shown for the job that needs the most; of a start that is yet to be made it is not known.
 
     Args:
         jobs: `grid.PlannedRun`s.
@@ -314,6 +316,9 @@ def describe(jobs: list, params: dict) -> str:
     for job in jobs:
         if job.config:
             by_model.setdefault(job.config.model, []).append(job)
+    if commands := to_make(by_model):
+        lines += ["", f"memory of a rank: not known of starts that are not made yet; this makes them: {commands}"]
+        by_model = {model: several for model, several in by_model.items() if not to_make([model])}
     for several in by_model.values():
         most = max(several, key=lambda job: (sum(_parts(job.config, params).values()), job.config.horizon > 0))
         lines += ["", _memory(most.config, most.arm.title, params)]

@@ -27,7 +27,7 @@ from agpo_core.config import FIELDS, ConfigError, TrainConfig
 from agpo_core.experiments import estimate, profiles, records
 from agpo_core.experiments.records import Results
 from agpo_core.jobs import launch
-from agpo_core.model_files import embedded_models, model_source
+from agpo_core.model_files import embedded_models, model_source, to_make
 from agpo_core.recipes import KL_IN_REWARD, RECIPES, resolve
 from agpo_core.settings import Above, AtLeast, Within, checked, unknown
 
@@ -352,6 +352,8 @@ def _refuse_unknown_models(models: set[str]) -> None:
     Raises:
         ConfigError: it is neither shipped nor a folder nor in the hub's cache, and the hub does not have it.
     """
+    if commands := to_make(sorted(models)):
+        raise ConfigError(f"models: some starts are not shipped and not made yet; this makes them: {commands}")
     for model in models:
         if Path(model_source(model)).is_dir():
             continue

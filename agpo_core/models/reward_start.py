@@ -6,11 +6,18 @@ makes a supervised start from each seed (`outputs/models/preferences-1` and so o
 `reward_weak` are two reward models, one trained on all preference pairs and one on few. Their quality is printed and
 written to `start.json`. A run uses the start as its `model`, with `reward` set to "model" and `reward_model` set to
 "reward" or "reward_weak".
+
+    python -m agpo_core.models.reward_start --quick --seeds 1
+
+makes `outputs/models/preferences-quick-1` in seconds, from a fiftieth of the data. It has all parts and no quality: the
+profile `smoke` runs on it.
 """
 
 import argparse
 import copy
 import json
+import re
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -18,7 +25,8 @@ from random import Random
 import torch
 from torch import nn
 
-from agpo_core import paths, provenance
+from agpo_core import model_files, paths, provenance
+from agpo_core.config import ConfigError
 from agpo_core.models.tiny_models import character_tokenizer, complete, new_model
 from agpo_core.rollouts.policy import save_policy
 from agpo_core.rollouts.prompts import PromptFormat
@@ -34,13 +42,18 @@ PAIRS = {"reward": 4000, "reward_weak": 500}  # {folder in the start's: number o
 TEMPERATURE = 1.0  # of the judge's choices, units of gold reward
 EPOCHS, REWARD_BATCH, REWARD_RATE = 3, 64, 1.0e-3
 HELD_OUT, HELD_OUT_SEED = 1000, 500_000  # number and seed of prompts for the pairs that test the reward models
+QUICK = 0.02  # share of steps, pairs and prompts of a quick start
 
 
-def make_start(seed: int):
-    """A policy that writes strings of the right kind, of which few are the best, as (model, tokenizer)."""
+def make_start(seed: int, share: float = 1.0):
+    """A policy that writes strings of the right kind, of which few are the best, as (model, tokenizer).
+
+    Args:
+        share: of the usual steps.
+    """
     tokenizer = character_tokenizer("qwen2")
     model = new_model("qwen2", tokenizer, seed)
-    examples = list(islice(get_task("preferences").demonstrations(seed), STEPS * BATCH))
+    examples = list(islice(get_task("preferences").demonstrations(seed), round(share * STEPS) * BATCH))
     sft(model, tokenizer, examples, batch_size=BATCH, learning_rate=LEARNING_RATE, warmup_steps=20, seed=seed)
     return model, tokenizer
 
@@ -107,19 +120,21 @@ def measure(model: RewardModel, tokenizer, pairs: list[tuple[str, str, str]]) ->
     }
 
 
-def make(seed: int, folder: Path) -> dict:
+def make(seed: int, folder: Path, share: float = 1.0) -> dict:
     """Make and save a start and its reward models; returns the quality of the reward models.
 
     Args:
         seed: of weights, demonstrations and preferences.
         folder: receives the start, the reward models in folders of their own, and start.json with what is returned.
+        share: of the usual steps, pairs and prompts.
     """
-    start, tokenizer = make_start(seed)
+    start, tokenizer = make_start(seed, share)
     save_policy(start, tokenizer, folder)
-    drawn = judged_pairs(start, tokenizer, seed, max(PAIRS.values()))
-    unseen = judged_pairs(start, tokenizer, seed + HELD_OUT_SEED, HELD_OUT)
+    drawn = judged_pairs(start, tokenizer, seed, round(share * max(PAIRS.values())))
+    unseen = judged_pairs(start, tokenizer, seed + HELD_OUT_SEED, round(share * HELD_OUT))
     measured = {"seed": seed}
     for name, count in PAIRS.items():
+        count = round(share * count)
         learned = reward_model_on(start, seed)
         fit = {"batch_size": REWARD_BATCH, "learning_rate": REWARD_RATE, "epochs": EPOCHS, "seed": seed}
         reward_model(learned, tokenizer, drawn[:count], **fit)
@@ -132,14 +147,30 @@ def make(seed: int, folder: Path) -> dict:
     return measured
 
 
+def provide(models: Iterable[str]) -> None:
+    """Make the quick starts among some models that are not there yet.
+
+    Raises:
+        ConfigError: another start is missing; the message has the command that makes it.
+    """
+    for name in models:
+        quick = re.fullmatch(r"outputs/models/preferences-quick-(\d+)", name)
+        if quick and not Path(model_files.model_source(name)).is_dir():
+            make(int(quick[1]), paths.outputs() / name.removeprefix("outputs/"), QUICK)
+    if commands := model_files.to_make(models):
+        raise ConfigError(f"starts and reward models are missing; this makes them, in some minutes each: {commands}")
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", required=True, help="0 or more each; one start each")
     parser.add_argument("--out", type=Path, default=paths.outputs() / "models", help="folder for the starts' folders")
+    parser.add_argument("--quick", action="store_true", help="from a fiftieth of the data: no quality, only for smoke")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    name, share = ("preferences-quick", QUICK) if options.quick else ("preferences", 1.0)
     for seed in options.seeds:
-        print(json.dumps(make(seed, options.out / f"preferences-{seed}")), flush=True)
+        print(json.dumps(make(seed, options.out / f"{name}-{seed}", share)), flush=True)
 
 
 if __name__ == "__main__":

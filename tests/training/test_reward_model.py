@@ -3,12 +3,13 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 import torch
 
-from agpo_core import losses, provenance
+from agpo_core import losses, model_files, provenance
 from agpo_core.advantages import group_advantages
 from agpo_core.config import ConfigError, TrainConfig
 from agpo_core.experiments import grid, profiles
@@ -267,7 +268,7 @@ def test_the_recorded_grid_crosses_normaliser_and_placement_and_nothing_else():
     params = profiles.settings("rpp_table1_general_rlhf", "tiny")
     jobs = [job for job in grid.plan("rpp_table1_general_rlhf", params) if job.seed == params["seeds"][0]]
     (single,) = [job.config for job in jobs if job.arm.name == "reinforce_pp"]  # k = 1 stands beside the four
-    jobs = [job for job in jobs if job.arm.name != "reinforce_pp"]
+    jobs = [job for job in jobs if job.arm.name not in ("reinforce_pp", "rloo", "remax")]
     cells = {job.arm.name: (job.config.advantage, job.config.kl_estimator, job.config.kl_placement) for job in jobs}
     assert cells == {
         "grpo": ("group", "k3", "loss"),
@@ -484,9 +485,18 @@ def test_the_command_makes_both_models_from_a_seed(tmp_path, monkeypatch, capsys
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])  # TRL speaks first
     assert printed["seed"] == 3
     assert printed == provenance.read_json(tmp_path / "preferences-3" / "start.json")
-    reward_start.make(3, tmp_path / "again")
+    monkeypatch.setattr(reward_start, "QUICK", 1.0)
+    monkeypatch.setenv("AGPO_OUTPUTS", str(tmp_path))
+    assert model_files.to_make(["outputs/models/preferences-quick-3", "tiny-qwen2-a"]) == (
+        "python -m agpo_core.models.reward_start --quick --seeds 3"
+    )
+    reward_start.provide(["outputs/models/preferences-quick-3", "tiny-qwen2-a"])
+    assert not model_files.to_make(["outputs/models/preferences-quick-3"])
+    with pytest.raises(ConfigError, match="reward_start --seeds 7001 7002"):
+        reward_start.provide(["outputs/models/preferences-7001", "outputs/models/preferences-7002"])
+    again = Path(model_files.model_source("outputs/models/preferences-quick-3"))
     for name in ("model.safetensors", "reward/model.safetensors", "reward_weak/model.safetensors"):
-        weights = [(tmp_path / folder / name).read_bytes() for folder in ("preferences-3", "again", "preferences-2")]
+        weights = [(tmp_path / folder / name).read_bytes() for folder in ("preferences-3", again, "preferences-2")]
         assert weights[0] == weights[1] != weights[2]
     c = resolve("grpo", model=str(tmp_path / "preferences-3"), reward="model", reward_model="reward")
     _, tokenizer = load_policy(c)

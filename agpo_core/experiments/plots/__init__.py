@@ -26,6 +26,7 @@ from agpo_core.experiments.plots.learn import (
     prompt_weights,
     temperature_run,
 )
+from agpo_core.experiments.plots.learned_reward import reward_against_kl, reward_dynamics, reward_gaps
 from agpo_core.experiments.plots.loop import clip_map, probe_train_loop
 from agpo_core.experiments.plots.methods import method_curves, method_scores
 from agpo_core.experiments.plots.picture import show
@@ -81,6 +82,9 @@ __all__ = [
     "show",
     "radius_factors",
     "radius_traces",
+    "reward_against_kl",
+    "reward_dynamics",
+    "reward_gaps",
     "robust_dispersion",
     "signal_leverage",
     "temperature_lags",

@@ -176,6 +176,39 @@ def domain_gaps(data: pd.DataFrame) -> str:
     return f"Differences from GRPO in points, a panel a domain and number of samples: {'; '.join(parts)}."
 
 
+def reward_gaps(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = [
+        f"{measure} {', '.join(f'{ARMS[row.arm].title} {row.mean:+.2f}' for row in of.itertuples(index=False))}"
+        for measure, of in data.groupby("measure", sort=False)
+    ]
+    return f"Paired differences from GRPO, a panel for each measure. Means: {'; '.join(parts)}."
+
+
+def reward_against_kl(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = []
+    for (record, arm), of in data.groupby(["record", "arm"], sort=False):
+        names = [name for name in of if f"{name}_half" in of]
+        last = of.sort_values("evaluation").iloc[-1]
+        gains = ", ".join(f"{name} {last[name]:+.2f}" for name in names)
+        parts.append(f"{record}, {ARMS[arm].title}: {gains} at {last['kl']:.2f} nats")
+    return f"Gains above the start over the KL to it, a line for each arm. They end at: {'; '.join(parts)}."
+
+
+def reward_dynamics(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = []
+    for arm, of in data.groupby("arm", sort=False):
+        ends = of.sort_values("update").groupby("quantity")["mean"].agg(["first", "last"])
+        words = (f"{name} {row['first']:.2f} to {row['last']:.2f}" for name, row in ends.iterrows())
+        parts.append(f"{ARMS[arm].title}: {', '.join(words)}")
+    return f"Reward and KL along training, and their differences from GRPO below. {'; '.join(parts)}."
+
+
 def claims_overview(data: pd.DataFrame) -> str:
     counts = data["verdict"].value_counts()
     parts = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
