@@ -124,7 +124,7 @@ def by_task(record: Results) -> pd.DataFrame:
 
 def majority_votes(record: Results) -> pd.DataFrame:
     """Right answers in percent: greedy, by votes, and what the largest vote gains and loses (AGPO Fig. 2)."""
-    return _table(votes.values(record), arms_of(record.runs), digits=1)
+    return table(votes.values(record), arms_of(record.runs), digits=1)
 
 
 def tool_use(record: Results, updates: tuple[int, ...] = (6, 10, 20)) -> pd.DataFrame:
