@@ -12,7 +12,7 @@ correction over all differences of the table. The corner of a table says what it
 import pandas as pd
 
 from agpo_core.comparison import LEVEL, Interval, about, holm, p_value, t_interval
-from agpo_core.experiments import votes
+from agpo_core.experiments import small_data, votes
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.records import Results
 from agpo_core.tasks.preferences import to_gold
@@ -113,6 +113,42 @@ def few_problems(record: Results) -> pd.DataFrame:
     for title, point in _curve(record, "dev").items():
         values[f"dev, greedy, {title}"] = 100 * point.reindex(values.index)
     return table(values, arms_of(record.runs), digits=1)
+
+
+def overfitting(record: Results) -> pd.DataFrame:
+    """What is left of `few_problems` at the end, from samples, and the gap in points (R++ Table 2)."""
+    return table(small_data.ends(record), arms_of(record.runs), digits=1)
+
+
+def at_matched_levels(record: Results) -> pd.DataFrame:
+    """Greedy score on others where the problems trained on are at a level, and at equal updates, at the end; percent.
+
+    The first column says how many runs came to the highest of the levels.
+    """
+    found = small_data.at_levels(record)
+    columns = {f"others at {share:.0%}": rows.set_index(KEY)["others"] for share, rows in found.groupby("share")}
+    columns["others at the end"] = small_data.best_of_others(record)["last"]
+    return _with_reached(table(pd.DataFrame(columns), arms_of(found), digits=1), found)
+
+
+def learning_time(record: Results) -> pd.DataFrame:
+    """Updates that bring the score on the problems trained on to each level, by greedy and by sampled answers."""
+    found = small_data.at_levels(record)
+    columns = {
+        f"{kind}, {share:.0%}": needed[share]
+        for kind in (small_data.GREEDY, small_data.SAMPLED)
+        for needed in (small_data.updates_needed(record, kind),)
+        for share in needed
+    }
+    return _with_reached(table(pd.DataFrame(columns), arms_of(found), digits=1), found)
+
+
+def _with_reached(table: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """A table with a first column that counts the runs that came to the highest level; the others are censored."""
+    top = found[found["share"] == found["share"].max()]
+    reached = {ARMS[arm].title: f"{rows['update'].notna().sum()} of {len(rows)}" for arm, rows in top.groupby("arm")}
+    table.insert(0, f"reached {top['share'].max():.0%}", [reached.get(row, "") for row in table.index])
+    return table
 
 
 def by_task(record: Results) -> pd.DataFrame:

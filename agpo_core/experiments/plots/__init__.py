@@ -34,6 +34,12 @@ from agpo_core.experiments.plots.reading import three_runs
 from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
 from agpo_core.experiments.plots.signals import masked_courses, signal_leverage
+from agpo_core.experiments.plots.small_data import (
+    learning_times,
+    matched_levels,
+    overfitting_curves,
+    overfitting_ends,
+)
 from agpo_core.experiments.plots.traces import (
     controllers_again,
     radius_factors,
@@ -72,11 +78,15 @@ __all__ = [
     "kl_loss_gradients",
     "kl_running_means",
     "learning_curves",
+    "learning_times",
     "main_results",
     "majority_votes",
     "masked_courses",
+    "matched_levels",
     "method_curves",
     "method_scores",
+    "overfitting_curves",
+    "overfitting_ends",
     "probe_train_loop",
     "prompt_weights",
     "show",

@@ -485,3 +485,56 @@ def _moves(title: str, course: pd.DataFrame, names: dict) -> str:
         if len(values):
             parts.append(f"{words} goes from {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
     return f"{title}: {', '.join(parts)}."
+
+
+# -- training on few problems
+
+
+def overfitting_ends(data: pd.DataFrame) -> str:
+    return EMPTY if data.empty else f"Above, a row an arm. {_measures(data, '.1f', ' %')} Below, {_gaps(data)}"
+
+
+def learning_times(data: pd.DataFrame) -> str:
+    return EMPTY if data.empty else f"Above, a row an arm. {_measures(data, '.1f', ' updates')} Below, {_gaps(data)}"
+
+
+def _measures(data: pd.DataFrame, form: str, unit: str) -> str:
+    sentences = []
+    for measure, rows in data.groupby("measure", sort=False):
+        parts = ", ".join(f"{ARMS[row.arm].title} {row.mean:{form}}{unit}" for row in rows[rows["n"] > 0].itertuples())
+        sentences.append(f"{measure}: {parts or 'no run'}.")
+    return " ".join(sentences)
+
+
+def _gaps(data: pd.DataFrame) -> str:
+    tested = data[data["pairs"] > 0].dropna(subset=["gap_half"])
+    above, below = (int((sign * tested["gap"] > tested["gap_half"]).sum()) for sign in (1, -1))
+    return (
+        f"the paired differences from GRPO with {len(tested)} intervals: wholly above zero {above}, wholly below "
+        f"{below}."
+    )
+
+
+def matched_levels(data: pd.DataFrame) -> str:
+    rows = data[data["n"] > 0]
+    if rows.empty:
+        return "Paths of the gain on other problems over the way gone on those trained on, and nothing to compare."
+    parts = ", ".join(f"{ARMS[row.arm].title} {row.mean:+.1f} at {row.at}" for row in rows.itertuples())
+    return (
+        "Left, a path an arm: the gain on other problems over the way gone on those trained on. Right, the paired "
+        f"differences from GRPO on other problems, in points: {parts}."
+    )
+
+
+def overfitting_curves(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    sentences = []
+    for panel, points in data.groupby("panel", sort=False):
+        courses = points.sort_values("update").groupby("arm", sort=False)["mean"]
+        parts = ", ".join(
+            f"{ARMS[arm].title} {course.iloc[0]:.0f} to {course.iloc[-1]:.0f} %, at most {course.max():.0f} %"
+            for arm, course in courses
+        )
+        sentences.append(f"{panel}: {parts}.")
+    return f"Three panels over the updates. {' '.join(sentences)}"
