@@ -20,14 +20,21 @@ import pandas as pd
 from agpo_core import paths
 from agpo_core.comparison import LEVEL, Interval, macro, t_interval
 from agpo_core.config import ConfigError
-from agpo_core.experiments import domains, published, records, report, trace_readings
+from agpo_core.experiments import (
+    domains,
+    learned_reward,
+    published,
+    records,
+    report,
+    small_data_readings,
+    trace_readings,
+)
 from agpo_core.experiments.arm_tables import KEY
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.published import MACRO, Claim
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.traces import Part, judge_parts
 from agpo_core.experiments.verdicts import Pair, claimed, in_print, judge, p_text, verdict_of
-from agpo_core.tasks.preferences import to_gold
 
 STANDINGS = ("supported", "contradicted", "inconclusive", "in part", "untested")
 COLUMNS = ["claim", "paper", "experiment", "pair", "measure", "part", "unit", "mean", "half", "n", "about", "p_holm",
@@ -47,10 +54,6 @@ def _by_run(results: Results) -> pd.DataFrame:
     return results.runs.drop_duplicates(KEY).set_index(KEY)
 
 
-def _gold(results: Results) -> dict[str, pd.Series]:
-    return {name: to_gold(values) for name, values in _column("sampled_gold")(results).items()}
-
-
 def _seconds(results: Results) -> dict[str, pd.Series]:
     runs = _by_run(results)
     trained = runs[runs["updates"] > 0]
@@ -62,15 +65,6 @@ def _tasks(results: Results) -> dict[str, pd.Series]:
     return {task: 100 * rows.set_index(KEY)["score"] for task, rows in of_task}
 
 
-def _early(results: Results) -> dict[str, pd.Series]:
-    """The score on the trained problems at the first evaluation after the start."""
-    if "train" not in results.traces:
-        return {}
-    points = results.traces[results.traces["update"] > 0].dropna(subset=["train"]).sort_values("update")
-    first = points.groupby(KEY)[["update", "train"]].first()
-    return {f"after {first['update'].min():.0f} updates": 100 * first["train"]}
-
-
 def _domain(domain: str, k: int) -> Callable[[Results], dict[str, pd.Series]]:
     return lambda results: {"": domains.scores(results)[domain, k]} if f"pass_{k}" in results.runs else {}
 
@@ -79,24 +73,24 @@ def _domain(domain: str, k: int) -> Callable[[Results], dict[str, pd.Series]]:
 MEASURES: dict[str, tuple[str, Callable[[Results], dict[str, pd.Series]]]] = {
     "the score on each task": ("points", _tasks),
     "the score at each number of people": ("points", _tasks),
-    "the hidden gold reward": ("points of gold", _gold),
-    "the reward model's score": ("points of the model", _column("sampled_score")),
-    "KL to the start": ("nats a sequence", _column("sampled_kl")),
-    "length of the outputs": ("tokens", _column("sampled_length")),
-    "pass@16 on other problems": ("points", _column("pass_16", 100.0)),
     "pass@8 out of domain": ("points", _domain(domains.OUT, 8)),
     "pass@1 in domain": ("points", _domain(domains.IN, 1)),
-    "score on the thirty problems after few updates": ("points", _early),
     "seconds an update": ("s", _seconds),
     "memory": ("MiB", _column("memory_mb")),
 }
 
+RLHF = ("rpp_table1_general_rlhf", "rpp_table1_weak_reward")
 # Claims whose verdict is on statements about runs, as their notebook makes them: the number of a claim -> the records
 # that are read, the first of which the verdict is named after, and the function of their results.
 STATEMENTS: dict[int, tuple[tuple[str, ...], Callable[..., list[Part]]]] = {
     18: (("agpo_fig3_kl_clip_traces",), trace_readings.parts_of_fig3),
     19: (("methods_overview", "agpo_fig3_kl_clip_traces"), trace_readings.parts_of_fig4),
+    37: (RLHF, learned_reward.parts_of_length),
+    38: (RLHF, learned_reward.parts_of_fig2),
+    39: (("rpp_table2_small_data_overfitting",), small_data_readings.parts_of_table2),
+    40: (("rpp_table2_small_data_overfitting",), small_data_readings.parts_of_fig3),
 }
+EQUALITY = 36  # the claim that two arms are equal, to within a margin: see `learned_reward.equality`
 
 
 # -- effects -------------------------------------------------------------------------------------
@@ -117,7 +111,7 @@ def effects(profile: str = "tiny") -> pd.DataFrame:
         record = records.load(experiment, profile)
         if record is not None:
             rows += _judged(experiment, record) + _measured(experiment, record)
-    rows += _stated(profile)
+    rows += _stated(profile) + _equal(profile)
     table = pd.DataFrame(rows, columns=COLUMNS)
     numbers = ["mean", "half", "p_holm", "family", "needed"]
     return table.astype(dict.fromkeys(numbers, float)).sort_values("claim", kind="stable", ignore_index=True)
@@ -136,7 +130,7 @@ def _judged(experiment: str, record: Results) -> list[tuple]:
 def _measured(experiment: str, record: Results) -> list[tuple]:
     arms, rows = set(arms_of(record.runs)), []
     for claim in published.claims():
-        if claim.number in STATEMENTS:
+        if claim.number in (EQUALITY, *STATEMENTS):
             continue
         for c in claim.contrasts if experiment in claim.experiments else ():
             if c.measure not in MEASURES or not {c.arm, c.baseline} <= arms:
@@ -157,12 +151,23 @@ def _stated(profile: str) -> list[tuple]:
         found = [records.load(name, profile) for name in names]
         if found[0] is None:
             continue
-        parts = statements(*(record or Results() for record in found))
         paper = published.claims()[number - 1].paper
+        parts = statements(*(record or Results() for record in found))
         for part, row in zip(parts, judge_parts(parts).itertuples(), strict=True):
             measured = (row.mean, row.half, row.n, row.about, row.p_holm, row.family, row.verdict, row.needed)
             rows.append((number, paper, names[0], part.says.rstrip("."), STATEMENT, "", "", *measured))
     return rows
+
+
+def _equal(profile: str) -> list[tuple]:
+    record = records.load(RLHF[0], profile)
+    if record is None:
+        return []
+    arm, measure = learned_reward.PAPER, learned_reward.GOLD
+    (found,) = learned_reward.equalities(record, (arm,), (measure,)).values()
+    says = f"{ARMS[arm].title} equals GRPO in {measure}, to within {learned_reward.MARGIN:.0%} of what GRPO gains"
+    measured = (*found.difference, found.p, 1, found.verdict, math.nan)
+    return [(EQUALITY, "R++", RLHF[0], says, STATEMENT, "", "", *measured)]
 
 
 def standing(claim: Claim, found: pd.DataFrame) -> str:
@@ -291,9 +296,11 @@ def table(found: pd.DataFrame, paper: str, shown=STANDINGS) -> str:
 
 
 def known(claim: Claim, found: pd.DataFrame) -> list[str]:
-    """What is known of a claim here, in a few phrases: differences, computations, what is to come, what takes a GPU."""
-    phrases, of_claim = [], found[found["claim"] == claim.number]
-    for (pair, measure), rows in of_claim.groupby(["pair", "measure"], sort=False):
+    """What is known of a claim here, in a few phrases: verdicts on statements, differences, computations, the rest."""
+    of_claim = found[found["claim"] == claim.number]
+    said = of_claim["measure"] == STATEMENT
+    phrases = [_counted(experiment, rows) for experiment, rows in of_claim[said].groupby("experiment", sort=False)]
+    for (pair, measure), rows in of_claim[~said].groupby(["pair", "measure"], sort=False):
         places = []
         for experiment, of_one in rows.groupby("experiment", sort=False):
             differences = ", ".join(f"{row.part} {_difference(row)}".strip() for row in of_one.itertuples())
@@ -307,6 +314,12 @@ def known(claim: Claim, found: pd.DataFrame) -> list[str]:
     if claim.gpu:
         phrases.append(f"only on a GPU: {claim.gpu}")
     return phrases
+
+
+def _counted(experiment: str, rows: pd.DataFrame) -> str:
+    counts = rows["verdict"].value_counts()
+    words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (*STANDINGS[:3], "not run") if verdict in counts)
+    return f"{len(rows)} statement{'s' * (len(rows) > 1)} about runs in `{experiment}`: {words}"
 
 
 def _what(pair: str, measure: str) -> str:
@@ -324,9 +337,8 @@ def one(number: int, found: pd.DataFrame) -> str:
     """One claim in full: what the paper says and prints, and what was measured, computed or is to come here."""
     claim = published.claims()[number - 1]
     lines = [claim.title, f"  says      {claim.says}"]
-    for c in claim.contrasts:
-        printed = in_print(c.arm, c.baseline)
-        lines.append(f"  in print  {ARMS[c.arm].title} and {ARMS[c.baseline].title}: {printed}")
+    for arm, baseline in dict.fromkeys((c.arm, c.baseline) for c in claim.contrasts):
+        lines.append(f"  in print  {ARMS[arm].title} and {ARMS[baseline].title}: {in_print(arm, baseline)}")
     for row in found[found["claim"] == number].itertuples():
         p = f", {p_text(row.p_holm)} (Holm over {row.family:.0f})" if not math.isnan(row.p_holm) else ""
         needed = f", {row.needed:.0f} would be needed" if not math.isnan(row.needed) else ""

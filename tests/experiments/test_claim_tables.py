@@ -9,8 +9,9 @@ import pytest
 
 from agpo_core import paths
 from agpo_core.config import ConfigError
-from agpo_core.experiments import claim_tables, published, records, trace_readings, traces
+from agpo_core.experiments import claim_tables, learned_reward, published, records, trace_readings, traces
 from agpo_core.experiments.claim_tables import NOT_JUDGED, STANDINGS
+from agpo_core.experiments.learned_reward import GOLD, PAPER
 from agpo_core.experiments.verdicts import claimed, judge
 
 
@@ -38,15 +39,14 @@ def test_every_judged_effect_is_one_of_the_answers_sentences_and_the_other_way_r
     assert len(judged) == sum(s.startswith(words) for sentences in known.values() for s in sentences)
 
 
-def test_a_measured_difference_is_the_mean_over_pairs_of_the_record():
-    with open(paths.reference() / "tiny" / "rpp_table1_weak_reward" / "runs.csv", encoding="utf-8") as lines:
-        length = {(r["arm"], r["seed"]): float(r["sampled_length"]) for r in csv.DictReader(lines)}
-    seeds = [seed for arm, seed in length if arm == "grpo"]
-    gaps = [length["grpo", seed] - length["reinforce_pp_k", seed] for seed in seeds]
-    found = claim_tables.effects()
-    (effect,) = found[(found["claim"] == 37) & (found["experiment"] == "rpp_table1_weak_reward")].itertuples()
+def test_a_measured_difference_is_the_mean_over_pairs_of_the_record(found):
+    with open(paths.reference() / "tiny" / "methods_overview" / "runs.csv", encoding="utf-8") as lines:
+        memory = {(r["arm"], r["seed"]): float(r["memory_mb"]) for r in csv.DictReader(lines) if r["memory_mb"]}
+    seeds = [seed for arm, seed in memory if arm == "ppo_critic"]
+    gaps = [memory["ppo_critic", seed] - memory["reinforce_pp_baseline", seed] for seed in seeds]
+    (effect,) = found[(found["claim"] == 52) & (found["measure"] == "memory")].itertuples()
     assert effect.mean == pytest.approx(statistics.fmean(gaps)) and effect.n == len(seeds)
-    assert effect.verdict == NOT_JUDGED and effect.unit == "tokens"
+    assert effect.verdict == NOT_JUDGED and effect.unit == "MiB"
 
 
 def test_a_claim_about_each_task_has_an_effect_a_task(found):
@@ -172,3 +172,9 @@ def test_a_statement_has_the_verdict_that_its_notebook_gives(found):
     )
     assert rows["pair"].tolist() == [part.says.rstrip(".") for part in parts]
     assert claim_tables.standing(of(18), found) == "contradicted"  # one of its parts is
+
+
+def test_equality_has_the_verdict_of_its_own_test(found):
+    theirs = learned_reward.equalities(records.load("rpp_table1_general_rlhf", "tiny"), (PAPER,), (GOLD,))[PAPER, GOLD]
+    (row,) = found[found["claim"] == 36].itertuples()
+    assert (row.mean, row.p_holm, row.verdict) == (theirs.difference.mean, theirs.p, theirs.verdict)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agpo_core import paths
-from agpo_core.experiments import profiles, published
+from agpo_core.experiments import claim_tables, profiles, published
 from agpo_core.experiments.grid import ARMS
 
 BENCHMARKS = ["GSM8K", "MATH", "OCW", "SAT", "MMLU_STEM", "CodeContests", "CMATH", "GaokaoCloze",
@@ -141,7 +141,8 @@ def test_everything_that_a_claim_names_is_there(claim):
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: str(claim.number))
 def test_every_claim_is_answered_planned_or_left_to_a_gpu(claim):
-    assert claim.tests or claim.contrasts or claim.planned or claim.gpu
+    stated = claim.number in claim_tables.STATEMENTS
+    assert claim.tests or claim.contrasts or stated or claim.planned or claim.gpu
     assert claim.holds is None or claim.tests
     judged = [contrast for contrast in claim.contrasts if contrast.measure == "macro-average"]
     assert not judged or claim.experiments  # else it would be judged nowhere
