@@ -17,6 +17,7 @@ from agpo_core.experiments.plots.kl import (
     kl_loss_gradients,
     kl_running_means,
 )
+from agpo_core.experiments.plots.knights import people_scores
 from agpo_core.experiments.plots.learn import (
     binary_advantages,
     binary_dispersions,
@@ -33,6 +34,7 @@ from agpo_core.experiments.plots.reading import three_runs
 from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
 from agpo_core.experiments.plots.signals import masked_courses, signal_leverage
+from agpo_core.experiments.plots.tools import silent_groups, tool_curves, tool_scores
 from agpo_core.experiments.plots.traces import (
     radius_factors,
     radius_traces,
@@ -69,17 +71,21 @@ __all__ = [
     "masked_courses",
     "method_curves",
     "method_scores",
+    "people_scores",
     "probe_train_loop",
     "prompt_weights",
-    "show",
     "radius_factors",
     "radius_traces",
     "robust_dispersion",
+    "show",
     "signal_leverage",
+    "silent_groups",
     "temperature_lags",
     "temperature_run",
     "temperature_starts",
     "temperature_traces",
     "three_runs",
+    "tool_curves",
+    "tool_scores",
     "vanishing_dispersion",
 ]
