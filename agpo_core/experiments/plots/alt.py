@@ -226,6 +226,51 @@ def three_runs(data: pd.DataFrame) -> str:
     return f"Twelve panels, a metric each, over the updates of three kinds of run. The reward goes: {'; '.join(parts)}."
 
 
+def tool_curves(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    ends = data.sort_values("update").groupby("arm", sort=False).last()
+    parts = [f"{ARMS[arm].title} {row['dev']:.0f} % and {row['calls']:.2f} calls" for arm, row in ends.iterrows()]
+    return (
+        "Three panels over the updates: accuracy on dev, its paired lead over GRPO, calls an answer. At the end: "
+        f"{'; '.join(parts)}."
+    )
+
+
+def tool_scores(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    means = data.groupby(level="arm", sort=False)[["accuracy", "area"]].mean()
+    parts = [f"{ARMS[arm].title} {row['accuracy']:.1f} % and {row['area']:.1f} %" for arm, row in means.iterrows()]
+    return (
+        "A mark for each run by test accuracy, left, and by area under its learning curve, right, a row an arm; the "
+        f"runs of one start are joined. Means: {'; '.join(parts)}."
+    )
+
+
+def silent_groups(data: pd.DataFrame) -> str:
+    last = data[data["silent"] == data["silent"].max()].set_index("arm")
+    parts = [f"{ARMS[arm].title} {row['live']:.2f} and {row['void']:.2f}" for arm, row in last.iterrows()]
+    return (
+        "Left and middle, advantages over the share of silent groups, of a right answer in a live group and of an "
+        f"answer in a silent group; at {last['silent'].iloc[0]:.0%} they are: {'; '.join(parts)}. Right, the share of "
+        "silent groups in the runs, over the updates."
+    )
+
+
+def people_scores(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = []
+    for arm, of_arm in data.groupby("arm", sort=False):
+        first, last = of_arm.iloc[0], of_arm.iloc[-1]
+        parts.append(
+            f"{ARMS[arm].title} {first['score']:.1f} % at {first['people']:.0f} people and {last['score']:.1f} % at "
+            f"{last['people']:.0f}"
+        )
+    return f"Left, test scores by number of people: {'; '.join(parts)}. Right, the paired leads over GRPO."
+
+
 # -- one update
 
 
