@@ -9,6 +9,7 @@ from agpo_core.experiments.plots import alt
 from agpo_core.experiments.plots.bias import bias_curves, bias_decay, bias_signs, binary_weights
 from agpo_core.experiments.plots.claims import claims_overview
 from agpo_core.experiments.plots.convergence import convergence_clipping, convergence_constants, convergence_rates
+from agpo_core.experiments.plots.families import family_contrasts, family_gaps
 from agpo_core.experiments.plots.kl import (
     kl_descents,
     kl_equal_beta,
@@ -57,6 +58,8 @@ __all__ = [
     "convergence_constants",
     "convergence_rates",
     "entropy_terms",
+    "family_contrasts",
+    "family_gaps",
     "free_range",
     "kl_descents",
     "kl_equal_beta",

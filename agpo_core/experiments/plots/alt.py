@@ -6,7 +6,7 @@ hold for other parameters and other runs as well.
 
 import pandas as pd
 
-from agpo_core.experiments import stability
+from agpo_core.experiments import families, stability
 from agpo_core.experiments.grid import ARMS
 from agpo_core.theory import convergence
 
@@ -145,6 +145,30 @@ def robust_dispersion(data: pd.DataFrame) -> str:
              stability.KL: "nats a token of KL to the reference"}  # fmt: skip
     parts = [f"{ARMS[row.arm].title} {row.mean:.3g} {words[row.measure]}" for row in data.itertuples()]
     return f"MAD and IQR against the standard deviation, in a panel for each measure. Means: {'; '.join(parts)}."
+
+
+def family_gaps(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = [
+        f"{families.title(row.start)} {ARMS[row.arm].title} {row.gap:+.1f}"
+        for row in data[data["pairs"] > 0].itertuples()
+    ]
+    return (
+        f"Left, test scores of {data['arm'].nunique()} arms in {data['start'].nunique()} families, from "
+        f"{data['score'].min():.1f} to {data['score'].max():.1f} %. Right, paired differences from GRPO in points: "
+        f"{', '.join(parts) or 'none'}."
+    )
+
+
+def family_contrasts(data: pd.DataFrame) -> str:
+    if data.empty:
+        return "An empty figure: there is one family, or no arm to compare with GRPO."
+    parts = [
+        f"{ARMS[row.arm].title} {families.title(row.one)} minus {families.title(row.other)} {row.mean:+.1f}"
+        for row in data.itertuples()
+    ]
+    return f"Marks with intervals, one an arm and pair of families, in points: {', '.join(parts)}."
 
 
 def claims_overview(data: pd.DataFrame) -> str:
