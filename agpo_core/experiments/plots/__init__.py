@@ -34,6 +34,7 @@ from agpo_core.experiments.plots.reading import three_runs
 from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
 from agpo_core.experiments.plots.signals import masked_courses, signal_leverage
+from agpo_core.experiments.plots.throughput import horizon_pair, speed_ratios, target_sweep
 from agpo_core.experiments.plots.traces import (
     radius_factors,
     radius_traces,
@@ -61,6 +62,7 @@ __all__ = [
     "family_contrasts",
     "family_gaps",
     "free_range",
+    "horizon_pair",
     "kl_descents",
     "kl_equal_beta",
     "kl_estimator_curves",
@@ -79,6 +81,8 @@ __all__ = [
     "radius_traces",
     "robust_dispersion",
     "signal_leverage",
+    "speed_ratios",
+    "target_sweep",
     "temperature_lags",
     "temperature_run",
     "temperature_starts",

@@ -171,6 +171,43 @@ def family_contrasts(data: pd.DataFrame) -> str:
     return f"Marks with intervals, one an arm and pair of families, in points: {', '.join(parts)}."
 
 
+def speed_ratios(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = [
+        f"{ARMS[row.arm].title} {row.ratio:.2f}"
+        for row in data[(data["kind"] == "generated") & (data["measure"] == "recorded")].itertuples()
+    ]
+    return (
+        "Speeds as multiples of GRPO's on logarithmic axes, generated tokens on the left and tokens trained on at the "
+        f"right; by the recorded seconds, generated: {', '.join(parts) or 'none'}."
+    )
+
+
+def horizon_pair(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    ends = data.sort_values("evaluation").groupby("arm", sort=False).last()
+    parts = [f"{ARMS[arm].title} {100 * row['dev']:.1f} % after {row['update']:.0f}" for arm, row in ends.iterrows()]
+    return (
+        "Left, the learning rate over the updates of GRPO at two horizons. Right, the scores on dev, which end at "
+        f"{', '.join(parts)} updates."
+    )
+
+
+def target_sweep(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = [
+        f"{ARMS[row.arm].title} to {ARMS[row.baseline].title} {row.ratio:.2f} ({row.currency})"
+        for row in data[data["share"] == data["share"].min()].itertuples()
+    ]
+    return (
+        "Three panels, a currency each, with ratios of times to a target over the target. At the lowest one: "
+        f"{', '.join(parts)}."
+    )
+
+
 def claims_overview(data: pd.DataFrame) -> str:
     counts = data["verdict"].value_counts()
     parts = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
