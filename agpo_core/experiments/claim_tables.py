@@ -20,7 +20,7 @@ import pandas as pd
 from agpo_core import paths
 from agpo_core.comparison import LEVEL, Interval, macro, t_interval
 from agpo_core.config import ConfigError
-from agpo_core.experiments import published, records, report
+from agpo_core.experiments import published, records, report, throughput, time_to_target
 from agpo_core.experiments.arm_tables import KEY
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.published import MACRO, Claim
@@ -55,6 +55,17 @@ def _seconds(results: Results) -> dict[str, pd.Series]:
     return {"": trained["seconds"] / trained["updates"]}
 
 
+def _generated_a_second(results: Results) -> dict[str, pd.Series]:
+    return {"": throughput.speeds(results)["generated"]}
+
+
+def _tokens_to_target(results: Results) -> dict[str, pd.Series]:
+    """At the target halfway from the starts to GRPO; runs that never reach it are left out."""
+    seen = time_to_target.points(results.only(["start", "grpo", "agpo"]))
+    found = time_to_target.times(seen, time_to_target.target(seen, time_to_target.RULE))
+    return {"": found["generated"].dropna()}
+
+
 def _tasks(results: Results) -> dict[str, pd.Series]:
     of_task = results.runs.groupby("task", sort=False)
     return {task: 100 * rows.set_index(KEY)["score"] for task, rows in of_task}
@@ -80,6 +91,8 @@ MEASURES: dict[str, tuple[str, Callable[[Results], dict[str, pd.Series]]]] = {
     "pass@16 on other problems": ("points", _column("pass_16", 100.0)),
     "score on the thirty problems after few updates": ("points", _early),
     "seconds an update": ("s", _seconds),
+    "tokens generated a second": ("tokens a second", _generated_a_second),
+    "generated tokens to a target score on dev": ("tokens", _tokens_to_target),
     "memory": ("MiB", _column("memory_mb")),
 }
 

@@ -126,14 +126,14 @@ def ratios(results: Results, baseline: str = "grpo") -> pd.DataFrame:
         A row an arm, kind and measure: arm, kind, measure, ratio, low, high (of the 95 % interval; NaN without), n,
         about.
     """
-    rows, alone, recorded = [], bench(), speeds(results)
+    rows, alone, recorded, unknown = [], bench(), speeds(results), (math.nan, math.nan, 0, "")
     for arm in arms_of(results.runs[results.runs["updates"] > 0]):
         if ARMS[arm].follows:
             continue
         for kind in KINDS:
-            rows.append((arm, kind, "counted", counted(results.meta["params"], arm, baseline)[kind]))
+            rows.append((arm, kind, "counted", counted(results.meta["params"], arm, baseline)[kind], *unknown))
             if {arm, baseline} <= alone.keys():
-                rows.append((arm, kind, "alone", alone[arm][kind] / alone[baseline][kind]))
+                rows.append((arm, kind, "alone", alone[arm][kind] / alone[baseline][kind], *unknown))
             found = t_interval(log_ratio(recorded[kind], arm, baseline))
             if found.n and arm != baseline:
                 ends = np.exp([found.mean, found.low, found.high])

@@ -3,7 +3,6 @@
 Every number is computed from the runs that are shown, and an answer whose runs are missing says so.
 """
 
-
 import pandas as pd
 
 from agpo_core.comparison import t_interval
@@ -12,7 +11,6 @@ from agpo_core.experiments.predictions import answered
 from agpo_core.experiments.records import Results
 from agpo_core.experiments.throughput import Statement, log_ratio
 
-RULE = 0.5  # the target lies halfway from the starts' mean on dev to GRPO's: fixed before any time was computed
 # Pairs of the sweep: AGPO against the arm of equal horizon in each currency, then what misleads
 FAIR = [("agpo", baseline, currency) for currency, baseline in time_to_target.PARTNERS.items()]
 OTHER_HORIZON = [("agpo", "grpo", "update"), ("agpo", "grpo", "passes")]
@@ -122,7 +120,7 @@ def _listed(shares: pd.Series) -> str:
 def statements(results: Results, seen: pd.DataFrame) -> tuple[dict[int, list[Statement]], list[Statement]]:
     """The statements of claims 14 and 15, and the questions beside them. A ratio above 1 is what is stated."""
     speed = throughput.speeds(results)
-    found = time_to_target.times(seen, time_to_target.target(seen, RULE))
+    found = time_to_target.times(seen, time_to_target.target(seen, time_to_target.RULE))
 
     def sooner(says: str, arm: str, baseline: str, currency: str, claims: bool = True) -> Statement:
         if not {arm, baseline} <= set(seen["arm"]):

@@ -45,7 +45,8 @@ def speed_ratios(results: Results) -> tuple[Figure, pd.DataFrame]:
             axes.xaxis.set_major_locator(FixedLocator(ticks))
             axes.xaxis.set_major_formatter("{x:g}")
             axes.minorticks_off()
-            axes.set_xlim(min(0.5, data["low"].min(), data["ratio"].min()) * 0.95, max(2.0, data["high"].max()) * 1.05)
+            ends = [0.5, 2.0, *data[["ratio", "low", "high"]].stack().dropna()]
+            axes.set_xlim(0.95 * min(ends), 1.05 * max(ends))
             axes.grid(axis="x", color="0.92")
             axes.set_axisbelow(True)
         panels[0].set(yticks=range(len(arms)), yticklabels=[ARMS[arm].title for arm in arms])
@@ -112,14 +113,16 @@ def target_sweep(results: Results, seen: pd.DataFrame) -> tuple[Figure, pd.DataF
         figure, panels = plt.subplots(1, 3, figsize=(9.6, 3.9), sharey=True, layout="constrained")
         for axes, currency in zip(panels, time_to_target.PARTNERS, strict=True):
             for pair in LINES:
-                rows = data[(data[["arm", "baseline", "currency"]] == pair).all(axis=1)].dropna(subset=["ratio"])
+                same = [data[name] == value for name, value in zip(("arm", "baseline", "currency"), pair, strict=True)]
+                rows = data[np.logical_and.reduce(same)].dropna(subset=["ratio"])
                 if pair[2] == currency and len(rows):
                     _sweep_line(axes, pair, rows)
             axes.axhline(1, color="0.45", linewidth=1)
             axes.set(title=f"in {time_to_target.CURRENCIES[currency]}", xlabel="target, share of GRPO's gain")
             axes.xaxis.set_major_formatter("{x:.0%}")
             axes.grid(color="0.93")
-            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7.5)
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7.5)
         panels[0].set_yscale("log")
         panels[0].yaxis.set_major_locator(FixedLocator([0.5, 0.7, 1, 1.4, 2]))
         panels[0].yaxis.set_major_formatter("{x:g}")
