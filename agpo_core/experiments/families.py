@@ -302,15 +302,12 @@ def reading(found: pd.DataFrame, runs: pd.DataFrame) -> str:
 
 
 def _of_arm(arm: str, rows: pd.DataFrame, runs: pd.DataFrame) -> str:
-    below = int((rows["mean"] < 0).sum())
-    what = "a gain in every family" if below == 0 else "a deficit in every family"
-    if 0 < below < len(rows):
-        what = f"a deficit in {below} families and a gain in {len(rows) - below}"
+    above, below = (int((sign * rows["mean"] > 0).sum()) for sign in (1, -1))
+    clear = "" if set(rows["verdict"]) <= {"supported", "contradicted"} else ", not each of them shown"
     wide = over_families(runs, arm)
-    beyond = "one family says nothing about others" if wide.n < 2 else (
-        f"with the {wide.n} families as a sample of others, {wide.text('+')} points, which "
-        f"{'excludes' if abs(wide.mean) > wide.half else 'includes'} zero"
-    )  # fmt: skip
-    verdicts = set(rows["verdict"])
-    clear = "" if verdicts <= {"supported", "contradicted"} else ", not each of them shown"
-    return f"{ARMS[arm].title} against GRPO: {what}{clear}; {beyond}."
+    beyond = "One family says nothing about others."
+    if wide.n > 1:
+        zero = "" if math.isnan(wide.half) else f", {'without' if abs(wide.mean) > wide.half else 'with'} zero inside"
+        beyond = f"With the {wide.n} families as a sample of others: {wide.text('+')} points{zero}."
+    counted = f"a gain in {above}, a deficit in {below}{clear}"
+    return f"{ARMS[arm].title} against GRPO, of {len(rows)} families: {counted}. {beyond}"
