@@ -189,12 +189,14 @@ class Statement:
         logs: log of the ratio, indexed by seed and start.
         claims: whether the paper claims it.
         note: what else is to be said, after the measurement.
+        caveat: what a verdict rests on, where that is less than a measurement.
     """
 
     says: str
     logs: pd.Series
     claims: bool = True
     note: str = ""
+    caveat: str = ""
 
 
 def judge(statements: list[Statement]) -> pd.DataFrame:
@@ -237,5 +239,6 @@ def _said(statement: Statement, row) -> str:
         measured += f", {p_text(row.p_holm)} (Holm over {row.family})"
     lines.append(fill(measured + (f"; {statement.note}" if statement.note else ""), bullet="  measured   "))
     if statement.claims:
-        lines.append(fill(f"{row.verdict} at this scale" if row.n else "not run", bullet="  verdict    "))
+        verdict = f"{row.verdict} at this scale{f', {statement.caveat}' if statement.caveat else ''}"
+        lines.append(fill(verdict if row.n else "not run", bullet="  verdict    "))
     return "\n".join(lines)

@@ -128,7 +128,8 @@ def statements(results: Results, seen: pd.DataFrame) -> tuple[dict[int, list[Sta
         logs = log_ratio(found[currency].clip(lower=1e-9), baseline, arm)
         sure = time_to_target.certain(found, arm, baseline, currency)
         note = f"the order is certain, whatever lies between two evaluations, in {sure} of {len(logs)} pairs"
-        return Statement(says, logs, claims, note)
+        caveat = "as far as straight lines between evaluations can be trusted" if sure < len(logs) else ""
+        return Statement(says, logs, claims, note, caveat)
 
     claimed = {
         14: [
