@@ -27,6 +27,8 @@ from agpo_core.experiments import (
     records,
     report,
     small_data_readings,
+    throughput,
+    time_to_target,
     trace_readings,
 )
 from agpo_core.experiments.arm_tables import KEY
@@ -60,6 +62,17 @@ def _seconds(results: Results) -> dict[str, pd.Series]:
     return {"": trained["seconds"] / trained["updates"]}
 
 
+def _generated_a_second(results: Results) -> dict[str, pd.Series]:
+    return {"": throughput.speeds(results)["generated"]}
+
+
+def _tokens_to_target(results: Results) -> dict[str, pd.Series]:
+    """At the target halfway from the starts to GRPO; runs that never reach it are left out."""
+    seen = time_to_target.points(results.only(["start", "grpo", "agpo"]))
+    found = time_to_target.times(seen, time_to_target.target(seen, time_to_target.RULE))
+    return {"": found["generated"].dropna()}
+
+
 def _tasks(results: Results) -> dict[str, pd.Series]:
     of_task = results.runs.groupby("task", sort=False)
     return {task: 100 * rows.set_index(KEY)["score"] for task, rows in of_task}
@@ -76,6 +89,8 @@ MEASURES: dict[str, tuple[str, Callable[[Results], dict[str, pd.Series]]]] = {
     "pass@8 out of domain": ("points", _domain(domains.OUT, 8)),
     "pass@1 in domain": ("points", _domain(domains.IN, 1)),
     "seconds an update": ("s", _seconds),
+    "tokens generated a second": ("tokens a second", _generated_a_second),
+    "generated tokens to a target score on dev": ("tokens", _tokens_to_target),
     "memory": ("MiB", _column("memory_mb")),
 }
 

@@ -9,6 +9,7 @@ from agpo_core.experiments.plots import alt
 from agpo_core.experiments.plots.bias import bias_curves, bias_decay, bias_signs, binary_weights
 from agpo_core.experiments.plots.claims import claims_overview
 from agpo_core.experiments.plots.convergence import convergence_clipping, convergence_constants, convergence_rates
+from agpo_core.experiments.plots.families import family_contrasts, family_gaps
 from agpo_core.experiments.plots.kl import (
     kl_descents,
     kl_equal_beta,
@@ -41,6 +42,7 @@ from agpo_core.experiments.plots.small_data import (
     overfitting_curves,
     overfitting_ends,
 )
+from agpo_core.experiments.plots.throughput import horizon_pair, speed_ratios, target_sweep
 from agpo_core.experiments.plots.tools import silent_groups, tool_curves, tool_scores
 from agpo_core.experiments.plots.traces import (
     controllers_again,
@@ -72,7 +74,10 @@ __all__ = [
     "domain_gaps",
     "domain_scores",
     "entropy_terms",
+    "family_contrasts",
+    "family_gaps",
     "free_range",
+    "horizon_pair",
     "kl_descents",
     "kl_equal_beta",
     "kl_estimator_curves",
@@ -101,6 +106,8 @@ __all__ = [
     "show",
     "signal_leverage",
     "silent_groups",
+    "speed_ratios",
+    "target_sweep",
     "temperature_lags",
     "temperature_run",
     "temperature_starts",

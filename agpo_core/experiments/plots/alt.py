@@ -6,7 +6,7 @@ hold for other parameters and other runs as well.
 
 import pandas as pd
 
-from agpo_core.experiments import stability
+from agpo_core.experiments import families, stability
 from agpo_core.experiments.grid import ARMS
 from agpo_core.theory import convergence
 
@@ -207,6 +207,67 @@ def reward_dynamics(data: pd.DataFrame) -> str:
         words = (f"{name} {row['first']:.2f} to {row['last']:.2f}" for name, row in ends.iterrows())
         parts.append(f"{ARMS[arm].title}: {', '.join(words)}")
     return f"Reward and KL along training, and their differences from GRPO below. {'; '.join(parts)}."
+
+
+def family_gaps(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = [
+        f"{families.title(row.start)} {ARMS[row.arm].title} {row.gap:+.1f}"
+        for row in data[data["pairs"] > 0].itertuples()
+    ]
+    return (
+        f"Left, test scores of {data['arm'].nunique()} arms in {data['start'].nunique()} families, from "
+        f"{data['score'].min():.1f} to {data['score'].max():.1f} %. Right, paired differences from GRPO in points: "
+        f"{', '.join(parts) or 'none'}."
+    )
+
+
+def family_contrasts(data: pd.DataFrame) -> str:
+    if data.empty:
+        return "An empty figure: there is one family, or no arm to compare with GRPO."
+    parts = [
+        f"{ARMS[row.arm].title} {families.title(row.one)} minus {families.title(row.other)} {row.mean:+.1f}"
+        for row in data.itertuples()
+    ]
+    return f"Marks with intervals, one an arm and pair of families, in points: {', '.join(parts)}."
+
+
+def speed_ratios(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = [
+        f"{ARMS[row.arm].title} {row.ratio:.2f}"
+        for row in data[(data["kind"] == "generated") & (data["measure"] == "recorded")].itertuples()
+    ]
+    return (
+        "Speeds as multiples of GRPO's on logarithmic axes, generated tokens on the left and tokens trained on at the "
+        f"right; by the recorded seconds, generated: {', '.join(parts) or 'none'}."
+    )
+
+
+def horizon_pair(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    ends = data.sort_values("evaluation").groupby("arm", sort=False).last()
+    parts = [f"{ARMS[arm].title} {100 * row['dev']:.1f} % after {row['update']:.0f}" for arm, row in ends.iterrows()]
+    return (
+        "Left, the learning rate over the updates of GRPO at two horizons. Right, the scores on dev, which end at "
+        f"{', '.join(parts)} updates."
+    )
+
+
+def target_sweep(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = [
+        f"{ARMS[row.arm].title} to {ARMS[row.baseline].title} {row.ratio:.2f} ({row.currency})"
+        for row in data[data["share"] == data["share"].min()].itertuples()
+    ]
+    return (
+        "Three panels, a currency each, with ratios of times to a target over the target. At the lowest one: "
+        f"{', '.join(parts)}."
+    )
 
 
 def claims_overview(data: pd.DataFrame) -> str:
