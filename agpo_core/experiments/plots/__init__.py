@@ -33,6 +33,7 @@ from agpo_core.experiments.plots.reading import three_runs
 from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
 from agpo_core.experiments.plots.signals import masked_courses, signal_leverage
+from agpo_core.experiments.plots.sizes import group_mean_worth, group_size_scores
 from agpo_core.experiments.plots.traces import (
     radius_factors,
     radius_traces,
@@ -58,6 +59,8 @@ __all__ = [
     "convergence_rates",
     "entropy_terms",
     "free_range",
+    "group_mean_worth",
+    "group_size_scores",
     "kl_descents",
     "kl_equal_beta",
     "kl_estimator_curves",

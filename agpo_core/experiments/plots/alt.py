@@ -381,3 +381,30 @@ def _moves(title: str, course: pd.DataFrame, names: dict) -> str:
         if len(values):
             parts.append(f"{words} goes from {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
     return f"{title}: {', '.join(parts)}."
+
+
+# -- prompts or rollouts
+
+
+def group_mean_worth(data: pd.DataFrame) -> str:
+    batch = data[data["mean"] == "batch"].groupby("prompts")["worth"].first()
+    return (
+        "Left, the share of silent groups over p, for groups of two, four and eight. Right, the worth of a rollout "
+        "over the group's size: under the group's mean it rises from zero, past 50 % at two; under the batch's mean it "
+        f"is {batch['uniform']:.0%} for p uniform and {batch['runs']:.0%} as in these runs, whatever the size."
+    )
+
+
+def group_size_scores(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = []
+    for baseline, of in data.sort_values("G").groupby("baseline", sort=False):
+        points = ", ".join(f"{row.score:.1f} % at G = {row.G}" for row in of.itertuples())
+        parts.append(f"{baseline} {points}")
+    tested = data[data["pairs"] > 0].dropna(subset=["gap_half"])
+    above, below = (int((sign * tested["gap"] > tested["gap_half"]).sum()) for sign in (1, -1))
+    return (
+        f"Left, test scores over the rollouts a prompt: {'; '.join(parts)}. Right, differences from "
+        f"REINFORCE++-baseline with {len(tested)} intervals: wholly above zero {above}, wholly below {below}."
+    )
