@@ -112,6 +112,8 @@ def contrasts(results: Results) -> dict[str, Part]:
 
 def contrast_table(asked: dict[str, Part]) -> pd.DataFrame:
     """The paired differences of `contrasts` in points, ± t-interval, with Holm's p over all of them."""
+    if not asked:
+        return pd.DataFrame()
     judged = traces.judge_parts(list(asked.values()))
     rows = {
         part.says: {
@@ -163,11 +165,11 @@ def answers(results: Results) -> str:
 def silent_pairs() -> str:
     """The share of silent groups at p = 1/2 and at p = .9, for two and for eight rollouts."""
     parts = [
-        f"at p = {p:g} {group_means.silent_share(2, p):.0%} of pairs and {group_means.silent_share(8, p):.1%} of the "
-        "groups of eight"
+        f"at p = {p:g}, {group_means.silent_share(2, p):.0%} of pairs and {group_means.silent_share(8, p):.1%} of the "
+        "groups of eight are silent"
         for p in (0.5, 0.9)
     ]
-    return f"Silent are {', and '.join(parts)}."
+    return f"{'; '.join(parts)}.".capitalize()
 
 
 def seen_silent(results: Results) -> str:
@@ -229,6 +231,8 @@ def _zero(found) -> str:
 def reading(results: Results) -> str:
     """What the record shows of the question whether the group's mean matters with few rollouts and not with many."""
     asked = contrasts(results)
+    if not asked:
+        return "No two arms were run that could be compared."
     judged = dict(zip(asked, traces.judge_parts(list(asked.values())).itertuples(), strict=True))
     lines = []
     for key in [key for key in asked if key.startswith("mean ")]:

@@ -388,10 +388,11 @@ def _moves(title: str, course: pd.DataFrame, names: dict) -> str:
 
 def group_mean_worth(data: pd.DataFrame) -> str:
     batch = data[data["mean"] == "batch"].groupby("prompts")["worth"].first()
+    seen = f" and {batch['runs']:.0%} as in these runs" if "runs" in batch else ""
     return (
         "Left, the share of silent groups over p, for groups of two, four and eight. Right, the worth of a rollout "
         "over the group's size: under the group's mean it rises from zero, past 50 % at two; under the batch's mean it "
-        f"is {batch['uniform']:.0%} for p uniform and {batch['runs']:.0%} as in these runs, whatever the size."
+        f"is {batch['uniform']:.0%} for p uniform{seen}, whatever the size."
     )
 
 

@@ -27,15 +27,15 @@ def group_mean_worth(within: float, between: float) -> tuple[Figure, pd.DataFram
     """How often a group is silent over p, and what a rollout is worth over G under the group's and the batch's mean.
 
     Args:
-        within, between: the variance of the rewards within prompts and between them, as seen in runs; a second line of
-            the batch's mean is drawn for p uniform on [0, 1].
+        within, between: the variance of the rewards within prompts and between them, as seen in runs; not drawn where
+            they are NaN. A second line of the batch's mean is for p uniform on [0, 1].
 
     Returns:
         The figure; a row a group size, prompts ("uniform" or "runs") and mean: worth.
     """
     p = torch.linspace(0, 1, POINTS, dtype=torch.float64)
     G = torch.linspace(1, 16, 16 * 4 - 3, dtype=torch.float64)
-    parts = {"uniform": (1 / 6, 1 / 12), "runs": (within, between)}
+    parts = {"uniform": (1 / 6, 1 / 12)} | ({"runs": (within, between)} if within > 0 else {})
     frames = [
         pd.DataFrame({"G": G, "prompts": name, "mean": mean, "worth": group_means.worth(mean, G, *split)})
         for name, split in parts.items()
@@ -51,7 +51,7 @@ def group_mean_worth(within: float, between: float) -> tuple[Figure, pd.DataFram
         left.set_title("Groups whose rewards are all equal")
         left.legend(loc="upper center")
         right.plot(G, 100 * group_means.worth("group", G, 1, 1), color=group, linewidth=2, label="group's mean")
-        for (name, split), dashes in zip(parts.items(), ("--", "-"), strict=True):
+        for (name, split), dashes in zip(parts.items(), ("--", "-"), strict=False):
             worth = 100 * group_means.worth("batch", 1, *split).item()
             seen = "p uniform" if name == "uniform" else "as in these runs"
             right.axhline(worth, color=batch, linestyle=dashes, linewidth=2, label=f"batch's mean, {seen}")
@@ -84,7 +84,8 @@ def group_size_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
     for row in data.itertuples():
         part = asked.get(f"{key.get(row.baseline)} {row.G}")
         rows.append(t_interval([] if part is None else part.values)[:3])
-    data[["gap", "gap_half", "pairs"]] = rows
+    gaps = pd.DataFrame(rows, columns=["gap", "gap_half", "pairs"], index=data.index, dtype=float)
+    data = pd.concat([data, gaps], axis=1)
     with plt.rc_context(PLAIN):
         figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), width_ratios=[1.25, 1], layout="constrained")
         for baseline in [name for name in SWEEP if name in set(data["baseline"])]:
@@ -110,6 +111,7 @@ def group_size_scores(results: Results) -> tuple[Figure, pd.DataFrame]:
         right.set(ylabel="difference (points)", title="Less REINFORCE++-baseline, at the same G")
         for axes in (left, right):
             axes.set_xlabel("G, rollouts a prompt")
+            axes.margins(x=0.08)
         _finish(left, right)
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         figure.suptitle(f"Prompts or rollouts, mean and 95 % interval: {results.title}")
