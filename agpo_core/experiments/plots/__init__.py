@@ -28,6 +28,7 @@ from agpo_core.experiments.plots.learn import (
 )
 from agpo_core.experiments.plots.loop import clip_map, probe_train_loop
 from agpo_core.experiments.plots.methods import method_curves, method_scores
+from agpo_core.experiments.plots.normaliser import dev_over_kl, factor_effects, gain_by_level
 from agpo_core.experiments.plots.picture import show
 from agpo_core.experiments.plots.reading import three_runs
 from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
@@ -57,8 +58,11 @@ __all__ = [
     "convergence_clipping",
     "convergence_constants",
     "convergence_rates",
+    "dev_over_kl",
     "entropy_terms",
+    "factor_effects",
     "free_range",
+    "gain_by_level",
     "group_mean_worth",
     "group_size_scores",
     "kl_descents",

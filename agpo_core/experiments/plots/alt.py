@@ -409,3 +409,34 @@ def group_size_scores(data: pd.DataFrame) -> str:
         f"Left, test scores over the rollouts a prompt: {'; '.join(parts)}. Right, differences from "
         f"REINFORCE++-baseline with {len(tested)} intervals: wholly above zero {above}, wholly below {below}."
     )
+
+
+# -- normaliser and KL
+
+
+def factor_effects(data: pd.DataFrame) -> str:
+    known = data.dropna(subset=["low"])
+    if known.empty:
+        return EMPTY if data["n"].sum() == 0 else "Five contrasts in a panel a measure, as points without intervals."
+    clear = known[(known["low"] > 0) | (known["high"] < 0)]
+    parts = [f"{row.contrast} in {row.measure}" for row in clear.itertuples()]
+    return (
+        f"Five contrasts in each of {data['measure'].nunique()} measures, as points with intervals. The intervals that "
+        f"leave out zero: {'; '.join(parts) or 'none of them'}."
+    )
+
+
+def dev_over_kl(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    ends = data.sort_values("evaluation").groupby("arm", sort=False).last()
+    parts = [f"{ARMS[arm].title} {row['dev']:.1f} % at {row['kl']:.3f} nats" for arm, row in ends.iterrows()]
+    return f"The score on dev over the KL to the reference along training; lines end at: {'; '.join(parts)}."
+
+
+def gain_by_level(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    means = data.groupby("third", observed=True)[["level", "gap"]].mean()
+    parts = [f"{row.gap:+.1f} points on tasks {row.Index} ({row.level:.0f} % on average)" for row in means.itertuples()]
+    return f"Difference in gain between the two normalisers over the start's score on a task: {', '.join(parts)}."
