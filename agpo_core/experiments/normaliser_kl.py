@@ -29,6 +29,7 @@ FORMS = {"k3": "k3 as loss", "k2": "k2 as loss", "k1": "k1 in the reward"}
 SCORE, AT_KL, KL, RISE, VARIANCE, EASY = (
     "test, %", "dev at equal KL, %", "KL at the end, nats", "largest rise of the KL", "Var ‖∇‖", "easy − hard, points",
 )  # fmt: skip
+WORDS = {SCORE: "the test score", AT_KL: "the dev score at equal KL"}
 LOG = {RISE, VARIANCE}  # compared by the binary logarithm of a ratio: 1 is twice as much, -1 half
 DIGITS = {SCORE: 1, AT_KL: 1, KL: 3, RISE: 2, VARIANCE: 2, EASY: 1}
 NORMALISER, FORM, PLACE, BY_FORM, BY_PLACE = (
@@ -268,7 +269,7 @@ def _largest(values: pd.DataFrame, measure: str) -> str:
     found = effects(values, [measure])
     order = found.reindex(found["mean"].abs().sort_values(ascending=False).index)
     texts = [f"{row.contrast} {_text(row)}" for row in order.itertuples()]
-    return f"{measure}, effects by size, in points: {'; '.join(texts)}."
+    return f"Effects on {WORDS[measure]}, in points, largest first: {'; '.join(texts)}."
 
 
 def _ends(values: pd.DataFrame) -> str:
