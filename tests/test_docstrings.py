@@ -21,6 +21,7 @@ MODULES = [
         "metrics",
         "theory.bias",
         "theory.binary_groups",
+        "theory.group_means",
         "controllers",
         "horizon",
     )

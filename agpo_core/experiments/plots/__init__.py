@@ -31,11 +31,13 @@ from agpo_core.experiments.plots.learn import (
 from agpo_core.experiments.plots.learned_reward import reward_against_kl, reward_dynamics, reward_gaps
 from agpo_core.experiments.plots.loop import clip_map, probe_train_loop
 from agpo_core.experiments.plots.methods import method_curves, method_scores
+from agpo_core.experiments.plots.normaliser import dev_over_kl, factor_effects, gain_by_level
 from agpo_core.experiments.plots.picture import show
 from agpo_core.experiments.plots.reading import three_runs
 from agpo_core.experiments.plots.robust import robust_dispersion, vanishing_dispersion
 from agpo_core.experiments.plots.runs import controller_traces, learning_curves, main_results
 from agpo_core.experiments.plots.signals import masked_courses, signal_leverage
+from agpo_core.experiments.plots.sizes import group_mean_worth, group_size_scores
 from agpo_core.experiments.plots.small_data import (
     learning_times,
     matched_levels,
@@ -71,12 +73,17 @@ __all__ = [
     "convergence_clipping",
     "convergence_constants",
     "convergence_rates",
+    "dev_over_kl",
     "domain_gaps",
     "domain_scores",
     "entropy_terms",
+    "factor_effects",
     "family_contrasts",
     "family_gaps",
     "free_range",
+    "gain_by_level",
+    "group_mean_worth",
+    "group_size_scores",
     "horizon_pair",
     "kl_descents",
     "kl_equal_beta",

@@ -644,3 +644,62 @@ def overfitting_curves(data: pd.DataFrame) -> str:
         )
         sentences.append(f"{panel}: {parts}.")
     return f"Three panels over the updates. {' '.join(sentences)}"
+
+
+# -- prompts or rollouts
+
+
+def group_mean_worth(data: pd.DataFrame) -> str:
+    batch = data[data["mean"] == "batch"].groupby("prompts")["worth"].first()
+    seen = f" and {batch['runs']:.0%} as in these runs" if "runs" in batch else ""
+    return (
+        "Left, the share of silent groups over p, for groups of two, four and eight. Right, the worth of a rollout "
+        "over the group's size: under the group's mean it rises from zero, past 50 % at two; under the batch's mean it "
+        f"is {batch['uniform']:.0%} for p uniform{seen}, whatever the size."
+    )
+
+
+def group_size_scores(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    parts = []
+    for baseline, of in data.sort_values("G").groupby("baseline", sort=False):
+        points = ", ".join(f"{row.score:.1f} % at G = {row.G}" for row in of.itertuples())
+        parts.append(f"{baseline} {points}")
+    tested = data[data["pairs"] > 0].dropna(subset=["gap_half"])
+    above, below = (int((sign * tested["gap"] > tested["gap_half"]).sum()) for sign in (1, -1))
+    return (
+        f"Left, test scores over the rollouts a prompt: {'; '.join(parts)}. Right, differences from "
+        f"REINFORCE++-baseline with {len(tested)} intervals: wholly above zero {above}, wholly below {below}."
+    )
+
+
+# -- normaliser and KL
+
+
+def factor_effects(data: pd.DataFrame) -> str:
+    known = data.dropna(subset=["low"])
+    if known.empty:
+        return EMPTY if data["n"].sum() == 0 else "Five contrasts in a panel a measure, as points without intervals."
+    clear = known[(known["low"] > 0) | (known["high"] < 0)]
+    parts = [f"{row.contrast} in {row.measure}" for row in clear.itertuples()]
+    return (
+        f"Five contrasts in each of {data['measure'].nunique()} measures, as points with intervals. The intervals that "
+        f"leave out zero: {'; '.join(parts) or 'none of them'}."
+    )
+
+
+def dev_over_kl(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    ends = data.sort_values("evaluation").groupby("arm", sort=False).last()
+    parts = [f"{ARMS[arm].title} {row['dev']:.1f} % at {row['kl']:.3f} nats" for arm, row in ends.iterrows()]
+    return f"The score on dev over the KL to the reference along training; lines end at: {'; '.join(parts)}."
+
+
+def gain_by_level(data: pd.DataFrame) -> str:
+    if data.empty:
+        return EMPTY
+    means = data.groupby("third", observed=True)[["level", "gap"]].mean()
+    parts = [f"{row.gap:+.1f} points on tasks {row.Index} ({row.level:.0f} % on average)" for row in means.itertuples()]
+    return f"Difference in gain between the two normalisers over the start's score on a task: {', '.join(parts)}."
