@@ -5,6 +5,7 @@ is saved in the run's folder. Defaults are AGPO's §4.1 where the paper states a
 gradient steps per rollout batch; the default is one under which the clip radius matters (4 minibatches x 2 epochs).
 """
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -211,9 +212,8 @@ class TrainConfig:
 
     def to_dict(self) -> dict:
         """Plain Python values, in the order of the fields; tuples become lists."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
-        }
+        values = {name: getattr(self, name) for name in FIELDS}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def replace(self, **params) -> "TrainConfig":
         """A copy with some settings changed, checked like a new one."""
@@ -274,7 +274,7 @@ def read_yaml(path) -> dict:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror}): write the settings there.") from error
     try:
-        settings = yaml.load(text, Loader=_loader())
+        settings = copy.deepcopy(_parsed(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         place = f"{name}, line {mark.line + 1}" if mark else name
@@ -290,6 +290,13 @@ def read_yaml(path) -> dict:
         if not isinstance(key, str):
             raise ConfigError(f"{name}: the key {short.repr(key)} is not text: keys are names of settings.")
     return settings
+
+
+@functools.lru_cache(maxsize=64)  # files are read again and again, and PyYAML takes a tenth of a second for a long one
+def _parsed(text: str):
+    import yaml
+
+    return yaml.load(text, Loader=_loader())
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from agpo_core.comparison import LEVEL, Interval, macro, t_interval
 from agpo_core.config import ConfigError
 from agpo_core.experiments import (
     domains,
+    knights_readings,
     learned_reward,
     published,
     records,
@@ -85,7 +86,6 @@ def _domain(domain: str, k: int) -> Callable[[Results], dict[str, pd.Series]]:
 # measure of a published.Contrast: its unit, and what it is in a record: {part: a value a run}, {} where it has none
 MEASURES: dict[str, tuple[str, Callable[[Results], dict[str, pd.Series]]]] = {
     "the score on each task": ("points", _tasks),
-    "the score at each number of people": ("points", _tasks),
     "pass@8 out of domain": ("points", _domain(domains.OUT, 8)),
     "pass@1 in domain": ("points", _domain(domains.IN, 1)),
     "seconds an update": ("s", _seconds),
@@ -104,6 +104,7 @@ STATEMENTS: dict[int, tuple[tuple[str, ...], Callable[..., list[Part]]]] = {
     38: (RLHF, learned_reward.parts_of_fig2),
     39: (("rpp_table2_small_data_overfitting",), small_data_readings.parts_of_table2),
     40: (("rpp_table2_small_data_overfitting",), small_data_readings.parts_of_fig3),
+    41: (("rpp_fig4_knights_knaves",), knights_readings.parts),
 }
 EQUALITY = 36  # the claim that two arms are equal, to within a margin: see `learned_reward.equality`
 
