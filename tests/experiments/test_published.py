@@ -163,7 +163,7 @@ def test_an_experiment_that_a_claim_names_has_its_arms_or_says_that_they_are_to_
         if profiles.notebook_file(experiment, "tiny").is_file():
             arms = profiles.settings(experiment, "tiny").get("methods", [])
             there = [c for c in claim.contrasts if {c.arm, c.baseline} <= set(arms)]
-            assert there or claim.planned, experiment
+            assert there or claim.planned or not claim.contrasts, experiment
     assert claim.planned or all(judged_somewhere(contrast, claim) for contrast in claim.contrasts)
 
 
