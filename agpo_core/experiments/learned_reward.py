@@ -17,7 +17,7 @@ from agpo_core.experiments import arm_tables, published, traces
 from agpo_core.experiments.arm_tables import KEY, SQUARE
 from agpo_core.experiments.grid import ARMS, arms_of
 from agpo_core.experiments.predictions import answered
-from agpo_core.experiments.records import Results
+from agpo_core.experiments.records import SAMPLED, Results
 from agpo_core.experiments.traces import RUN, Part
 from agpo_core.experiments.verdicts import fill, p_text
 from agpo_core.tasks.preferences import to_gold
@@ -39,6 +39,7 @@ def outcomes(results: Results) -> pd.DataFrame:
         (mean gold over mean length, as R++ Table 1 divides score by length), KL (to the start, nats a sequence).
     """
     runs = results.runs.drop_duplicates(KEY).set_index(KEY)
+    runs = runs.reindex(columns=[f"sampled_{name}" for name in SAMPLED])  # runs without a reward model lack them
     gold = to_gold(runs["sampled_gold"])
     return pd.DataFrame(
         {
@@ -232,7 +233,8 @@ def at_crossing(kl, values, level: float) -> float:
 
 def curves(results: Results) -> pd.DataFrame:
     """The evaluations of samples on dev along each run: arm, seed, start, evaluation, progress, and the measures."""
-    points = results.traces.dropna(subset=["dev_kl"]).sort_values([*KEY, "update"]).reset_index(drop=True)
+    traced = results.traces.reindex(columns=results.traces.columns.union([f"dev_{name}" for name in SAMPLED]))
+    points = traced.dropna(subset=["dev_kl"]).sort_values([*KEY, "update"]).reset_index(drop=True)
     found = points[[*KEY, "update", "progress"]].assign(evaluation=points.groupby(KEY).cumcount())
     found[GOLD], found[SCORE] = to_gold(points["dev_gold"]), points["dev_score"]
     found[LENGTH], found[KL] = points["dev_length"], points["dev_kl"]
