@@ -15,6 +15,7 @@ A claim's standing is one of STANDINGS:
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pandas as pd
 
 from agpo_core import paths
@@ -28,6 +29,7 @@ from agpo_core.experiments import (
     records,
     report,
     small_data_readings,
+    stability,
     throughput,
     time_to_target,
     trace_readings,
@@ -55,6 +57,15 @@ def _column(name: str, scale: float = 1.0) -> Callable[[Results], dict[str, pd.S
 
 def _by_run(results: Results) -> pd.DataFrame:
     return results.runs.drop_duplicates(KEY).set_index(KEY)
+
+
+def _saturation(results: Results) -> dict[str, pd.Series]:
+    values = stability.per_run(results)
+    return {"of tokens": values[stability.CLIPPED], "of updates": values[stability.AT_BOUND]}
+
+
+def _log_variance(results: Results) -> dict[str, pd.Series]:
+    return {"": np.log(_by_run(results)["grad_norm_variance"].astype(float))}
 
 
 def _seconds(results: Results) -> dict[str, pd.Series]:
@@ -88,6 +99,8 @@ MEASURES: dict[str, tuple[str, Callable[[Results], dict[str, pd.Series]]]] = {
     "the score on each task": ("points", _tasks),
     "pass@8 out of domain": ("points", _domain(domains.OUT, 8)),
     "pass@1 in domain": ("points", _domain(domains.IN, 1)),
+    "clip saturation": ("points", _saturation),
+    "variance of the gradient norm": ("in its logarithm", _log_variance),
     "seconds an update": ("s", _seconds),
     "tokens generated a second": ("tokens a second", _generated_a_second),
     "generated tokens to a target score on dev": ("tokens", _tokens_to_target),

@@ -10,7 +10,7 @@ def test_every_judged_difference_is_drawn_and_its_mark_says_its_verdict():
     found = claim_tables.effects()
     figure, drawn = plots.claims_overview(found)
     bars, forest = figure.axes
-    judged = found[found["verdict"] != claim_tables.NOT_JUDGED]
+    judged = found[(found["verdict"] != claim_tables.NOT_JUDGED) & (found["unit"] == "points")]
     assert len(drawn) == len(judged)
     marks = [container for container in forest.containers]
     assert [c[0].get_xdata()[0] for c in marks] == drawn["mean"].tolist()
