@@ -34,7 +34,9 @@ def model_source(name: str) -> str:
     return next((str(folder) for folder in folders if folder.is_dir()), name)
 
 
-MAKERS = {"preferences": "reward_start", "products": "tool_start"}  # beginning of a start's name: its module
+MAKERS = {  # beginning of a start's name: its module
+    "preferences": "reward_start", "products": "tool_start", "format": "format_start",
+}  # fmt: skip
 
 
 def to_make(names) -> str:

@@ -48,7 +48,7 @@ SHAPES = {  # hub id -> shape, for planning where the weights are not at hand
 }
 
 # Starts that tool_start.py and knights_start.py in models/ make, with the architecture of a model that is shipped
-MADE, LIKE = re.compile(r"outputs/models/(products-middle|knights)-\d+"), "tiny-qwen2-a"
+MADE, LIKE = re.compile(r"outputs/models/(products-middle|knights|format)-\d+"), "tiny-qwen2-a"
 
 
 @functools.cache
