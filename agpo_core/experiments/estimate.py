@@ -6,7 +6,6 @@ upper bounds, at full sequence length.
 
 import functools
 import math
-import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,23 +46,16 @@ SHAPES = {  # hub id -> shape, for planning where the weights are not at hand
     "HuggingFaceTB/SmolLM2-135M-Instruct": Shape(134_515_008, 30, 576, 192, 49_152, 305_280),
 }
 
-# Starts that tool_start.py and knights_start.py in models/ make, with the architecture of a model that is shipped
-MADE, LIKE = re.compile(r"outputs/models/(products-middle|knights|format)-\d+"), "tiny-qwen2-a"
-
 
 @functools.cache
 def shape_of(model: str) -> Shape:
     """The shape of a named hub model, or of a folder in Hugging Face format, whose weights are not read.
-
-    A start that a script here makes need not be made yet.
 
     Raises:
         ConfigError: the model is neither; the message lists the named models.
     """
     if model in SHAPES:
         return SHAPES[model]
-    if MADE.fullmatch(model) and not Path(model_source(model)).is_dir():
-        return shape_of(LIKE)
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 

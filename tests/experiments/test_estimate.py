@@ -274,13 +274,6 @@ def test_an_unknown_model_is_refused_with_the_known_ones():
 # -- the tokens of runs
 
 
-@pytest.mark.parametrize("experiment", ["rpp_table4_tool_use", "rpp_fig4_knights_knaves"])
-def test_a_plan_needs_no_start_that_a_script_here_has_still_to_make(experiment):
-    params = profiles.settings(experiment, "tiny") | {"run_mode": "plan"}
-    assert all(estimate.MADE.fullmatch(model) for model in params["models"])
-    assert "memory of a rank" in estimate.describe(grid.plan(experiment, params), params)
-
-
 def test_tokens_are_the_horizon_or_at_most_what_its_updates_can_generate():
     assert estimate.tokens(resolve("agpo", horizon=5000)) == 5000
     updates = {"horizon_unit": "updates", "horizon": 2, "prompts_per_update": 4, "group_size": 8,
