@@ -16,7 +16,8 @@ from agpo_core.experiments.records import Results
 
 
 def again(results):
-    return plots.controllers_again(results, "agpo", *leverage.controllers_of(results.meta["params"], "agpo"))
+    params = records.load("methods_overview", "tiny").meta["params"]
+    return plots.controllers_again(results, "agpo", *leverage.controllers_of(params, "agpo"))
 
 
 HEATED = ["grpo_ats", "agpo", "agpo_part_probe", "agpo_free_probe"]
