@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -12,12 +11,6 @@ from agpo_core.experiments.plots import convergence as plots
 from agpo_core.theory import convergence
 
 ETA_0, INNER = 20.0, 2
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

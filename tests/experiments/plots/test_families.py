@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core.comparison import paired, t_interval
@@ -13,12 +12,6 @@ from agpo_core.experiments.records import Results
 
 STARTS = ["tiny-qwen2-a", "tiny-llama", "tiny-gemma2"]
 FIGURES = [plots.family_gaps, plots.family_contrasts]
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture

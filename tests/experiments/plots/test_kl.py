@@ -6,7 +6,6 @@ matplotlib.use("Agg")
 
 import math
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 
@@ -16,12 +15,6 @@ from agpo_core.theory import kl_estimators as ke
 SCALES = [0.5, 2.0]
 P = torch.tensor([1 / 2, 1 / 4, 1 / 4], dtype=torch.float64).log()
 REF = torch.tensor([1 / 8, 1 / 8, 3 / 4], dtype=torch.float64).log()
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 
@@ -19,12 +18,6 @@ from agpo_core.experiments.plots.learn import SIGNALS, binary_probes
 CLIP = AdaptiveClip(vocabulary_size=100)
 AT = ClipSignals(sigma=0.5, skewness=0.5, vote_entropy=1.0, entropy=1.0)
 HALVES = {"one": [1.5] * 70, "two": [1.0, 2.0] * 35}
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 def test_one_right_of_eight_has_the_largest_advantage():

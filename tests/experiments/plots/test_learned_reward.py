@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core.comparison import t_interval
@@ -15,12 +14,6 @@ from agpo_core.experiments.records import Results
 
 RECORD, WEAK = (records.load(f"rpp_table1_{name}", "tiny") for name in ("general_rlhf", "weak_reward"))
 pytestmark = pytest.mark.skipif(RECORD is None or WEAK is None, reason="there is no record")
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.mark.parametrize("equal_kl", [False, True])

@@ -6,7 +6,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 
@@ -14,12 +13,6 @@ from agpo_core.experiments import plots
 from agpo_core.experiments.plots.loop import ARROWS, BOXES, HEIGHT, SYMBOLS, WIDTH
 
 NUMBERS = {name: 0.123 for name in SYMBOLS}
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 def edges(name):

@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core.comparison import macro, paired, t_interval
@@ -12,12 +11,6 @@ from agpo_core.experiments import grid, plots, profiles
 from agpo_core.experiments.plots.methods import MEMBERS
 
 METHODS = profiles.settings("methods_overview", "tiny")["methods"]
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture

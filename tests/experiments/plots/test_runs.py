@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core.comparison import macro, paired, t_interval
@@ -12,12 +11,6 @@ from agpo_core.experiments import grid, plots
 from agpo_core.experiments.records import Results
 
 FIGURES = [plots.main_results, plots.learning_curves, plots.controller_traces]
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core.comparison import paired, t_interval
@@ -15,12 +14,6 @@ TABLE4, TABLE5 = (
     records.load(f"agpo_{name}", "tiny") for name in ("table4_signal_ablation", "table5_robust_dispersion")
 )
 pytestmark = pytest.mark.skipif(TABLE4 is None or TABLE5 is None, reason="there is no record")
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 def test_leverage_and_score_stand_in_panels_with_axes_of_their_own():

@@ -4,19 +4,12 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core.experiments import plots, records, small_data
 from agpo_core.experiments.records import Results
 
 FIGURES = ("overfitting_ends", "matched_levels", "overfitting_curves", "learning_times")
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

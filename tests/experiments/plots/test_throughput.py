@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core.experiments import plots, records, throughput
@@ -12,12 +11,6 @@ from agpo_core.experiments import time_to_target as ttt
 
 RECORD = records.load("methods_overview", "tiny")
 pytestmark = pytest.mark.skipif(RECORD is None, reason="there is no record")
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

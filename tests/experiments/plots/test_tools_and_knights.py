@@ -4,19 +4,12 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pytest
 
 from agpo_core.experiments import knights_readings, plots, tool_readings
 from agpo_core.experiments.records import Results
 from tests.experiments import test_knights_readings as puzzles
 from tests.experiments import test_tool_readings as tools
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
@@ -30,12 +29,6 @@ FIGURES = {
     "again": again,
     "lags": lambda results: plots.temperature_lags(results, HEATED),
 }
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")
